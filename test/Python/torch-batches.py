@@ -23,6 +23,14 @@ def mse(m, x, y, scale=1.0):
     return F.mse_loss(m(x), y) * scale
 
 
+class Named(nn.Linear):
+    def __init__(self):
+        super().__init__(3, 2)
+
+    def forward(self, model, known, function, args):
+        return {"loss": F.mse_loss(super().forward(model), known) * function * args}
+
+
 def steps(batch, loss, **options):
     return trainc.torch.export(model, batch, loss, torch.optim.SGD(model.parameters(), 0.0), **options).step(threads=1)
 
@@ -66,6 +74,13 @@ def nested():
         same(value(step, **batch), 3 * mse(model, x, y))
         with refused(trainc.InvalidArgumentError, "ids_1 of step is a constant: expected 'b', got 'c'"):
             step(**{**batch, "ids": ["a", "c"]})
+    # Names that our own functions have, too.
+    named = Named()
+    batch = dict(model=x, known=y, function=torch.tensor(2.0), args=torch.tensor(3.0))
+    for precision in (None, "autocast"):
+        exported = trainc.torch.export(named, batch, None, torch.optim.SGD(named.parameters(), 0.0), precision=precision)
+        with exported.step(threads=1) as step:
+            assert abs(value(step, **batch) - named(**batch)["loss"].item()) < (0.1 if precision else 1e-6)
 
 
 def nested_shapes():

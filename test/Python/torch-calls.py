@@ -2,6 +2,7 @@
 # RUN: %venv_torch %s
 """What is computed otherwise in each call, but not by buffers and torch's generator, is refused by name: a step would do in each what it did in
 the first."""
+import collections
 import functools
 import os
 import random
@@ -46,6 +47,8 @@ def attributes():
             self.inner = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
             self.scale, self.calls, self.seen, self.table, self.plain = scale, 0, [], {"calls": 0}, torch.ones(())
             self.register_buffer("counted", torch.zeros(()))
+            self.tally, self.queue = collections.Counter(), collections.deque(maxlen=5)
+            self.kept, self.begins, self.alias = None, True, self.inner[0].weight.detach()
 
         def forward(self, x):
             return self.inner(x) * self.scale(self)
@@ -61,6 +64,14 @@ def attributes():
     def entry(m):
         m.table["calls"] += 1
         return m.table["calls"]
+
+    def tallied(m):
+        m.tally["calls"] += 1
+        return m.tally["calls"]
+
+    def queued(m):
+        m.queue.append(1)
+        return len(m.queue)
 
     def toggled(m):
         m.calls = 1 - m.calls
@@ -83,11 +94,57 @@ def attributes():
             m.table["length"], m.cosines = 3, torch.arange(3.0).cos()
         return m.cosines
 
-    for scale, name in [(number, "calls"), (appended, "seen"), (entry, "table"), (toggled, "calls"), (plain, "plain")]:
+    def counted_and_cached(m):
+        m.calls, m.last = m.calls + 1, m.inner[0].weight.sum()
+        m.seen.append(m.last)
+        return cached(m)
+
+    def remembered(m):
+        before, m.kept = m.kept, m.inner[0].weight.detach().sum()
+        return 1.0 if before is None else before
+
+    def first(m):
+        return m.table.setdefault("first", m.inner[0].weight.detach().sum())
+
+    def latest(m):
+        m.queue.append(m.inner[0].weight.detach().sum())
+        return sum(m.queue)
+
+    def oldest(m):
+        m.seen.append(m.inner[0].weight.detach().sum())
+        return m.seen[0]
+
+    def begun(m):
+        if m.begins:
+            m.begins = False
+            with torch.no_grad():
+                m.counted.copy_(m.inner[0].weight.sum())
+        return m.counted
+
+    def moved(m):
+        with torch.no_grad():
+            m.counted.add_(1)
+        return m.kept
+
+    for scale, name in [(number, "calls"), (appended, "seen"), (entry, "table"), (toggled, "calls"), (tallied, "tally"), (queued, "queue"), (plain, "plain")]:
         with refused(Unsupported, f"{name} of Model changes in each call", "register_buffer"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*assigned during export")
             export(Model(scale))
-    for scale in (counted, written, cached):
+    for scale, name in [(remembered, "kept"), (first, "table"), (oldest, "seen"), (latest, "queue")]:
+        with refused(Unsupported, f"{name} of Model is computed by one call and read by the next", "register_buffer"):
+            export(Model(scale))
+    with refused(Unsupported, "begins of Model changes in the first call", "a call of the model before the export"):
+        export(Model(begun))
+    called = Model(begun)
+    called(x)
+    trained(called)
+    with refused(Unsupported, "alias of Model is in the memory of inner.0.weight", "clone()"):
+        export(Model(lambda m: m.alias.sum()))
+    shared = Model(moved)
+    shared.kept = shared.counted
+    with refused(Unsupported, "kept of Model is in the memory of counted", "clone()"):
+        export(shared)
+    for scale in (counted, written, cached, counted_and_cached):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*assigned during export")
             trained(Model(scale))

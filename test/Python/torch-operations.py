@@ -62,7 +62,7 @@ def ends(x):
     return (torch.atan2(signed[:, None], signed), x.atan2(x.flip(1)),
             x[:, :1].var(1), x.var(1, correction=5), x.copysign(0 * x.sign()), x.cumsum(1), x.logcumsumexp(1), torch.fmax(x, x.flip(1)), torch.fmin(x, x.flip(1)),
             torch.bucketize(x, edges, right=True, out_int32=True), torch.searchsorted(edges.expand(2, 3).contiguous(), x), torch.bucketize(x[0, 0], edges),
-            torch.searchsorted(edges.flip(0), x, side="right", sorter=torch.tensor([2, 1, 0])), x.asinh(), x.acosh(), x.atanh(), x.log2(), x.log10(),
+            torch.searchsorted(edges.flip(0), x, side="right", sorter=torch.tensor([2, 1, 0])), x.asinh(), x.acosh(), x.atanh(), x.log2(), x.log10(), x.lgamma(),
             *x.median(1), *x.nanmedian(1), x.median(), x.nanmedian(), *x.kthvalue(4))
 
 

@@ -2,6 +2,7 @@
 call of a step."""
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import functools
@@ -9,7 +10,7 @@ import itertools
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ STANDARD = vars(nn.Module()).keys()  # parameters, buffers, hooks, `training`, .
 LONGEST, MOST = 1000, 10000  # of lists and dicts that are looked at; how many objects are
 MISSING = object()
 PLAIN = bool | int | float | str | None
+CONTAINERS = (list, tuple, collections.deque, dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
 class Name(NamedTuple):
@@ -89,6 +91,10 @@ def _is_library(module: str | None) -> bool:
     return (module or "builtins").partition(".")[0] in (*sys.stdlib_module_names - {"__main__"}, "torch", "trainc") or "site-packages" in file
 
 
+def _items(container: Any) -> Iterable[tuple[Any, Any]]:
+    return container.items() if isinstance(container, dict) else enumerate(container)
+
+
 def _parts(value: Any) -> list[Any]:
     """What a function, a list or an object reaches, but for its variables."""
     if isinstance(value, functools.partial):
@@ -97,8 +103,8 @@ def _parts(value: Any) -> list[Any]:
         return [value.__func__, value.__self__]
     if isinstance(value, types.FunctionType):
         return [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    if isinstance(value, list | tuple | dict):
-        return [] if len(value) > LONGEST else list(value.values()) if isinstance(value, dict) else list(value)
+    if isinstance(value, CONTAINERS):
+        return [] if len(value) > LONGEST else [each for _, each in _items(value)]
     return [getattr(type(value), "forward" if isinstance(value, nn.Module) else "__call__", None)]
 
 
@@ -144,15 +150,29 @@ def _values_in(name: Name, value: Any) -> Iterator[tuple[Name, Any]]:
     value = _state(value)
     if isinstance(value, PLAIN | torch.Tensor):
         yield name, value
-    elif isinstance(value, list | tuple | dict) and len(value) <= LONGEST:
-        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+    elif isinstance(value, CONTAINERS) and len(value) <= LONGEST:
+        for key, each in _items(value):
             yield from _values_in(name._replace(path=f"{name.path}[{key!r}]"), each)
 
 
-def _is_plain(value: Any) -> bool:
-    if type(value) in (list, tuple, dict):
-        return len(value) <= LONGEST and all(map(_is_plain, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, PLAIN)
+def _tensors_in(value: Any) -> list[torch.Tensor] | None:
+    """Those of a number, a word, a tensor, or lists and dicts of them; None of others."""
+    if type(value) in CONTAINERS:
+        parts = [_tensors_in(each) for _, each in _items(value)] if len(value) <= LONGEST else [None]
+        return None if None in parts else [x for part in parts for x in part or ()]
+    return [value] if isinstance(value, torch.Tensor) else [] if isinstance(value, PLAIN) else None
+
+
+def _copied(value: Any, tensors: Mapping[int, torch.Tensor]) -> Any:
+    """Lists and dicts as others, with `tensors` by id in place of those."""
+    if isinstance(value, tuple):
+        return tuple(_copied(each, tensors) for each in value)
+    if isinstance(value, CONTAINERS):
+        made = copy.copy(value)
+        for key, each in _items(value):
+            made[key] = _copied(each, tensors)
+        return made
+    return tensors.get(id(value), value)
 
 
 def _differ(a: Any, b: Any) -> bool:
@@ -166,22 +186,23 @@ class Attributes:
     def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
         self.values: dict[Name, Any] = {}
         self._reached = functools.partial(_reached, model, function)
-        self._plain: list[tuple[_Space, dict[str, Any]]] = []  # those without tensors
+        self._kept: list[tuple[_Space, dict[str, Any]]] = []
         for space in self._reached():
             own = {key: value for key, value in space.values.items() if key not in STANDARD}
             for key, value in own.items():
                 self.values |= _values_in(space.name(key), value)
-            self._plain.append((space, {key: copy.deepcopy(value) for key, value in own.items() if _is_plain(value)}))
+            self._kept.append((space, {key: _copied(value, {}) for key, value in own.items() if _tensors_in(value) is not None}))
 
     def changed(self, later: Attributes) -> list[Name]:
         return [name for name in {**self.values, **later.values} if _differ(self.values.get(name, MISSING), later.values.get(name, MISSING))]
 
     @contextlib.contextmanager
-    def restored(self) -> Iterator[None]:
-        """What was reached, with numbers and words as they were at that time."""
+    def restored(self, made: Mapping[int, torch.Tensor]) -> Iterator[None]:
+        """What was reached, with numbers and words as they were at that time, and the values of tensors that a capture had made, by id."""
         now = list(self._reached())
-        for space, plain in self._plain:
-            space.put(plain)
+        for space, kept in self._kept:
+            space.put({key: _copied(value, made) for key, value in kept.items()
+                       if all(type(x) is torch.Tensor or id(x) in made for x in _tensors_in(value) or ())})
         try:
             yield
         finally:

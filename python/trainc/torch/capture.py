@@ -28,16 +28,17 @@ from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
-from .attributes import Attributes
+from .attributes import Attributes, Name
 from .branches import KnownBranches, frames
 from .gradients import A_BUFFER, Gradients, inference_is_no_grad, keep_detached
+from .graphs import constants_read, is_assertion, is_random, regions, same, variable
 from .known import KnownValues, on_tensors
 from .replaced import averaged_statistics, swapped
 from .selected import Selected, Selections
 from .traced import Derivatives, Replay, vmap_traced, with_derivatives
 
 Batch = Sequence[Any] | Mapping[str, Any]
-DECOMPOSED = [torch.ops.aten.addmv, torch.ops.aten.grid_sampler_2d]  # which PyTorch's table for exports leaves as they are
+DECOMPOSED = [torch.ops.aten.addmv, torch.ops.aten.ldexp, torch.ops.aten.grid_sampler_2d]  # which PyTorch's table for exports leaves as they are
 
 
 def _has_selected(results: Any) -> bool:
@@ -55,7 +56,7 @@ def _draws() -> list[Any]:
     return states
 
 
-def _storing(model: nn.Module, known: KnownValues, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _storing(model: nn.Module, known: KnownValues, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """A function that writes to a buffer of the model what it is replaced with (`self.mean = ...`), which torch.export would drop."""
     held = [(m, tensors, dict(tensors)) for m in model.modules() for tensors in (m._buffers, m._parameters)]
     try:
@@ -80,6 +81,25 @@ def _replacement(name: str, old: Any, new: Any) -> torch.Tensor:
     return new.detach().clone()
 
 
+class _Call(NamedTuple):
+    """What was kept from call to call before and after one, and what the capture knew of it."""
+
+    before: Attributes
+    after: Attributes
+    known: KnownValues
+
+    def changed(self) -> list[Name]:
+        return self.before.changed(self.after)
+
+    def numbers(self) -> list[Name]:
+        """Of what changed all but tensors that others replace."""
+        return [name for name in self.changed() if not all(isinstance(side.values.get(name), torch.Tensor) for side in (self.before, self.after))]
+
+    def made(self) -> dict[Name, torch.Tensor]:
+        return {name: x for name in self.numbers() if isinstance(x := self.after.values.get(name), torch.Tensor) and not x.is_sparse
+                and all(isinstance(n, int) for n in x.shape)}
+
+
 class _Entry(nn.Module):
     """The function of an entry as a module, whose parameters are the model's below `model.`."""
 
@@ -89,18 +109,18 @@ class _Entry(nn.Module):
         self.model = model
         self._function = (functools.partial(function, model),)
         self._origins = origins
-        self.seen = types.SimpleNamespace()  # Attributes before and after a call; of lists torch.export keeps copies
+        self.seen = types.SimpleNamespace()  # the last call; of lists torch.export keeps copies
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         known, draws = KnownValues(), _draws()
-        self.seen.before = Attributes(self.model, self._function[0])
+        before = Attributes(self.model, self._function[0])
         function = functools.partial(_storing, self.model, known, self._function[0])
         if self._origins:
             results = with_derivatives(function, args, kwargs, [*self._origins.modes(), known])
         else:
             with known:
                 results = function(*args, **kwargs)
-        self.seen.after = Attributes(self.model, self._function[0])
+        self.seen.call = _Call(before, Attributes(self.model, self._function[0]), known)
         if _draws() != draws:
             raise TypeError("numbers drawn by Python's random or by numpy.random, which were the same in each call of the step: expected torch's "
                             "(torch.rand, F.dropout), or the numbers as inputs")
@@ -112,7 +132,7 @@ class _Entry(nn.Module):
 PREFIX = "model."
 
 
-def loss_of(model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
+def loss_of(model: nn.Module, /, *args: Any, **kwargs: Any) -> torch.Tensor:
     """The loss that a model computes itself: its result, the result's `.loss` or entry "loss", or the first of a tuple."""
     result = model(*args, **kwargs)
     if isinstance(result, Mapping):
@@ -301,20 +321,10 @@ def origin_of(node: torch.fx.Node) -> Origin:
     return node.meta.get("custom", {}).get("trainc", Origin())
 
 
-def is_assertion(node: torch.fx.Node) -> bool:
-    """Of what export has seen to hold, and of what a decomposition of torch.linalg has met."""
-    check = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
-    return str(check).startswith(("aten._assert", "aten._linalg_check_errors"))
-
-
 def _drop_assertions(graph: torch.fx.Graph) -> None:
     for node in reversed(graph.nodes):
         if is_assertion(node) and not node.users:
             graph.erase_node(node)
-
-
-def is_random(node: torch.fx.Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _mend_users(graph: torch.fx.Graph) -> None:
@@ -379,13 +389,10 @@ def _is_functional(program: torch.export.ExportedProgram, kept: Collection[torch
 
 def _has_effect(node: torch.fx.Node) -> bool:
     """PyTorch's is_impure sees no region that only writes, as one of `no_grad` that moves buffers."""
-    owner = node.graph.owning_module
-    regions = [owner.get_submodule(a.target) for a in node.args if owner and isinstance(a, torch.fx.Node) and a.op == "get_attr"
-               and a.target in dict(owner.named_modules())]
-    return node.is_impure() or any(_has_effect(n) for region in regions for n in region.graph.nodes if n.op == "call_function")
+    return node.is_impure() or any(_has_effect(n) for region in regions(node) for n in region.graph.nodes if n.op == "call_function")
 
 
-def _autocast(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _autocast(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     with torch.autocast("cpu", torch.bfloat16):
         return function(*args, **kwargs)
 
@@ -435,34 +442,43 @@ def _exported(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], trai
     return None if transforms else program
 
 
-def _graphs(program: torch.export.ExportedProgram) -> list[str]:
-    return [str(module.graph) for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return not isinstance(a, torch.Tensor) or a.dtype == b.dtype and torch.equal(a, b)
+def _called_again(entry: _Entry, again: Callable[[], torch.export.ExportedProgram | None]) -> torch.export.ExportedProgram | None:
+    """The graph of one more call; refused if it reads tensors that the last one computed."""
+    known, made = entry.seen.call.known, entry.seen.call.made()
+    values = {name: known.value(x) if known.knows(x) else torch.zeros(x.shape, dtype=x.dtype) for name, x in made.items()}
+    with entry.seen.call.after.restored({id(x): values[name] for name, x in made.items()}):
+        program = again()
+    read = constants_read(program)
+    if kept := [name for name, x in made.items() if id(values[name]) in read and not known.knows(x)]:
+        raise UnsupportedError(f"{kept[0].attribute()} is computed by one call and read by the next: expected {A_BUFFER}")
+    return program
 
 
 def _refuse_changing(entry: _Entry, program: torch.export.ExportedProgram, again: Callable[[], torch.export.ExportedProgram | None]) -> None:
-    """Refuses what each call reads and changes: a tensor that is a constant of the graph, or a number that another call would change
-    again, in a graph that is not the same."""
-    before, after = entry.seen.before, entry.seen.after
-    changed = before.changed(after)
-    read = {id(program.constants[spec.target]) for spec, node in zip(program.graph_signature.input_specs, program.graph.nodes)
-            if spec.kind == InputKind.CONSTANT_TENSOR and node.users}
+    """Refuses what each call reads and changes: a tensor that is a constant of the graph, or a number in a graph that is another one in each
+    call; and what the first call alone computes."""
+    before, changed, numbers = entry.seen.call.before, entry.seen.call.changed(), entry.seen.call.numbers()
+    read = constants_read(program)
     wrong = [name for name in changed if id(before.values.get(name)) in read]
-    if not wrong and any(not isinstance(after.values.get(name), torch.Tensor) for name in changed):
-        with after.restored():
-            try:
-                second = again()
-            except UnsupportedError:  # without the tensors that belong to the numbers
-                return
-        same = second and _graphs(program) == _graphs(second) and all(map(_equal, program.constants.values(), second.constants.values()))
-        twice = {name.attribute() for name in entry.seen.before.changed(entry.seen.after)}
-        wrong = [] if same else [name for name in changed if name.attribute() in twice]
+    second = _called_again(entry, again) if numbers and not wrong else program
+    if not wrong and not same(program, second) and (twice := entry.seen.call.numbers()):
+        wrong = [] if same(second, _called_again(entry, again)) else twice
     if wrong:
-        raise UnsupportedError(f"{wrong[0].attribute()} changes in each call, and what is computed depends on it: the step would keep "
-                               f"the value of the export; expected {A_BUFFER}")
+        raise UnsupportedError(f"{wrong[0].attribute()} changes in each call, and what is computed depends on it: the step would keep the value of "
+                               f"the export; expected {A_BUFFER}")
+    if not second or second is not program and variable(program) != variable(second):
+        raise UnsupportedError(f"{numbers[0].attribute()} changes in the first call, and later calls compute something else: expected a call "
+                               "of the model before the export")
+
+
+def _refuse_aliases(entry: _Entry, read: Mapping[int, torch.Tensor], changed: Collection[str]) -> None:
+    """Refuses constants in the memory of what a step changes: trained parameters and the buffers named."""
+    state = itertools.chain(entry.named_parameters(), entry.named_buffers())
+    places = {x.untyped_storage()._cdata: name.removeprefix(PREFIX) for name, x in state if x.numel() and (x.requires_grad or name in changed)}
+    for constant in read.values():
+        if of := places.get(constant.untyped_storage()._cdata):
+            name = next((name for name, x in entry.seen.call.before.values.items() if x is constant), "a constant")
+            raise UnsupportedError(f"{name} is in the memory of {of}, which a step changes: expected {of} itself, or memory of its own (clone())")
 
 
 def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, kept: Collection[torch._ops.OpOverload | str],
@@ -475,6 +491,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     entry, program = next(((entry, program) for entry in entries if (program := _exported(entry, args, kwargs, trained))), (None, None))
     if not entry or not program:
         raise UnsupportedError("a transform of torch.func cannot be translated: expected grad, vjp, jvp, jacobians, hessian or vmap")
+    read = constants_read(program)
     _refuse_changing(entry, program, lambda: _exported(entry, args, kwargs, trained))
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
@@ -487,6 +504,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
             module.recompile()
     program.graph.eliminate_dead_code(_has_effect)  # as run_decompositions does: what nothing uses reads no parameter
     if _is_functional(program, kept):
+        _refuse_aliases(entry, read, ())
         return program
     table = torch.export.default_decompositions()
     table.update(get_decompositions(DECOMPOSED))
@@ -495,7 +513,10 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
             table.pop(operation, None)
     try:
         with _quiet():
-            return program.run_decompositions(table)
+            program = program.run_decompositions(table)
     except Exception as error:
+        _refuse_aliases(entry, read, [name for name, _ in entry.named_buffers()])
         shaped = (n for n in program.graph.nodes if isinstance(v := n.meta.get("val"), torch.Tensor) and not all(isinstance(k, int) for k in v.shape))
         raise _cannot(model, error, next(map(origin_of, shaped), None)) from error
+    _refuse_aliases(entry, read, program.graph_signature.buffers_to_mutate.values())
+    return program

@@ -64,7 +64,7 @@ class KnownValues(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if function is T.__iter__ and self._value(args[0]) is not None:
+        if function is T.__iter__ and self.value(args[0]) is not None:
             return iter(self.__torch_function__(torch.unbind, types, args))
         if function in (T.__getitem__, T.__setitem__):
             args = (args[0], self._places(args[1]), *args[2:])
@@ -85,7 +85,7 @@ class KnownValues(TorchFunctionMode):
         return result
 
     def knows(self, x: Any) -> bool:
-        return isinstance(x, torch.Tensor) and self._value(x) is not None
+        return isinstance(x, torch.Tensor) and self.value(x) is not None
 
     def _compute(self, function: Callable[[], Any]) -> Any:
         def run() -> Any:
@@ -94,7 +94,7 @@ class KnownValues(TorchFunctionMode):
 
         return self._thread.submit(run).result()
 
-    def _value(self, x: Any) -> torch.Tensor | None:
+    def value(self, x: Any) -> torch.Tensor | None:
         if id(x) not in self._values and type(x) is torch.Tensor and not x.requires_grad and x.numel() <= LARGEST:
             with contextlib.suppress(RuntimeError):  # of a batch in torch.vmap
                 self._values[id(x)] = x, self._compute(x.clone)
@@ -103,7 +103,7 @@ class KnownValues(TorchFunctionMode):
     def _computed(self, function: Any, args: Any, kwargs: Any) -> Any:
         """The result on values, if all are known."""
         leaves = _leaves((args, kwargs))
-        values = {id(x): self._value(x) for x in leaves if isinstance(x, torch.Tensor)}
+        values = {id(x): self.value(x) for x in leaves if isinstance(x, torch.Tensor)}
         if (not values and function not in FACTORIES or any(v is None for v in values.values()) or any(word in function.__name__ for word in DRAWN)
                 or any(isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) for x in leaves)):
             return UNKNOWN
@@ -127,7 +127,7 @@ class KnownValues(TorchFunctionMode):
 
     def _number(self, x: torch.Tensor) -> Any:
         """The element of a known integer."""
-        value = self._value(x) if x.dim() == 0 and not x.is_floating_point() and x.dtype != torch.bool else None
+        value = self.value(x) if x.dim() == 0 and not x.is_floating_point() and x.dtype != torch.bool else None
         return x if value is None else self._compute(value.item)
 
     def _places(self, index: Any) -> Any:
@@ -137,7 +137,7 @@ class KnownValues(TorchFunctionMode):
             if isinstance(x, slice):
                 x = on_tensors(self._number, x)
             elif isinstance(x, torch.Tensor):
-                mask = self._value(x) if x.dtype == torch.bool and x.dim() else None
+                mask = self.value(x) if x.dtype == torch.bool and x.dim() else None
                 if mask is not None:
                     places += map(self._constant, self._compute(lambda m=mask: m.nonzero(as_tuple=True)))
                     continue
@@ -147,8 +147,8 @@ class KnownValues(TorchFunctionMode):
 
     def _repeated(self, x: torch.Tensor, repeats: Any = None, dim: int | None = None, **_: Any) -> torch.Tensor | None:
         """Parts of what is not known, as often as known counts say."""
-        times = self._value(repeats) if isinstance(repeats, torch.Tensor) else None
-        if times is None or self._value(x) is not None:
+        times = self.value(repeats) if isinstance(repeats, torch.Tensor) else None
+        if times is None or self.value(x) is not None:
             return None
         x, dim = (x.flatten(), 0) if dim is None else (x, dim)
         return x.index_select(dim, self._constant(self._compute(lambda: torch.arange(x.shape[dim]).repeat_interleave(times))))

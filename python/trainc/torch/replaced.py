@@ -100,8 +100,46 @@ def _ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor | Selected, input_l
     return loss.sum() if reduction == "sum" else loss[0] if single else loss
 
 
-REPLACED: dict[Any, Callable[..., Any]] = {F.gaussian_nll_loss: _gaussian_nll_loss, torch.randperm: _randperm, torch.multinomial: _multinomial,
-                                           torch.Tensor.multinomial: _multinomial, F.instance_norm: _instance_norm, F.ctc_loss: _ctc_loss}
+def _cov(input: torch.Tensor, *, correction: int = 1, fweights: torch.Tensor | None = None, aweights: torch.Tensor | None = None) -> torch.Tensor:
+    """PyTorch's without its checks that weights are not negative."""
+    x = input.reshape(1, -1) if input.dim() < 2 else input
+    given = [w for w in (fweights, aweights) if w is not None]
+    weights = functools.reduce(torch.mul, given) if given else torch.ones(x.shape[1], dtype=x.dtype)
+    total = weights.sum()
+    lost = total if aweights is None else (weights * aweights).sum()
+    x = x - (x * weights).sum(1, keepdim=True) / total
+    return (x * weights @ x.T / (total - correction * lost / total).clamp(min=0)).squeeze()
+
+
+def _corrcoef(input: torch.Tensor) -> torch.Tensor:
+    cov = _cov(input)
+    if cov.dim() == 0:
+        return cov / cov
+    deviations = cov.diagonal().sqrt()
+    return (cov / deviations[:, None] / deviations).clamp(-1, 1)
+
+
+def _linear_cross_entropy(*args: Any, options: Any = None, **kwargs: Any) -> torch.Tensor:
+    """PyTorch's without its chunks: a step has its own."""
+    return F.linear_cross_entropy(*args, **kwargs)
+
+
+def _max_unpool(own: Callable[..., torch.Tensor], n: int, input: torch.Tensor, indices: torch.Tensor, kernel_size: Any, stride: Any = None,
+                padding: Any = 0, output_size: Any = None) -> torch.Tensor:
+    """Where windows overlap and two values have one place, the last is there; PyTorch gives both its gradient."""
+    window, step = ((k,) * n if isinstance(k, int) else tuple(k) for k in (kernel_size, kernel_size if stride is None else stride))
+    if all(k <= s for k, s in zip(window, step)):
+        return own(input, indices, kernel_size, stride, padding, output_size)
+    result = own(input.detach(), indices, kernel_size, stride, padding, output_size)
+    moved = (input - input.detach()).flatten(-n)  # 0, with a gradient
+    return result + torch.zeros_like(result).flatten(-n).scatter_add(-1, indices.flatten(-n), moved).view_as(result)
+
+
+REPLACED: dict[Any, Callable[..., Any]] = {
+    F.gaussian_nll_loss: _gaussian_nll_loss, torch.randperm: _randperm, torch.multinomial: _multinomial, torch.Tensor.multinomial: _multinomial,
+    F.instance_norm: _instance_norm, F.ctc_loss: _ctc_loss, torch.cov: _cov, torch.Tensor.cov: _cov, torch.corrcoef: _corrcoef,
+    torch.Tensor.corrcoef: _corrcoef, F.linear_cross_entropy: _linear_cross_entropy,
+    **{own: functools.partial(_max_unpool, own, n) for n, own in enumerate((F.max_unpool1d, F.max_unpool2d, F.max_unpool3d), 1)}}
 
 
 def _averaged(self: nn.modules.batchnorm._BatchNorm, x: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .known import on_tensors
+from .replaced import swapped
 
 
 class Derivatives(Exception):
@@ -85,17 +86,10 @@ def traced(thread: ThreadPoolExecutor, function: Callable[..., Any], args: tuple
     return on_tensors(lambda x: x, Replay(trace).run(*tensors))  # containers of torch.fx cannot be changed
 
 
-@contextlib.contextmanager
-def _replaced(names: dict[str, Any], name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """A function of a module, if it has it, as another one that is made of it."""
+def _replaced(names: dict[str, Any], name: str, make: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
+    """A function among the names of a module, if they have it, as another one that is made of it."""
     own = names.get(name)
-    if own:
-        names[name] = make(own)
-    try:
-        yield
-    finally:
-        if own:
-            names[name] = own
+    return swapped({(sys.modules[names["__name__"]], name): make(own)} if own else {})
 
 
 def _by_index(_: Any) -> Callable[..., Any]:

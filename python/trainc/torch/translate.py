@@ -15,7 +15,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_aggregate
 
 from ..emit import Builder, Type, Value, compute_type
-from .capture import PREFIX, Origin, is_assertion, is_random, origin_of
+from .capture import PREFIX, Origin, origin_of
+from .graphs import is_assertion, is_random
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64",
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.bool: "i1"}

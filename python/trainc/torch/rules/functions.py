@@ -1,7 +1,9 @@
 """Functions and activations, with PyTorch's gradients at corners and bounds. What PyTorch computes as one is rounded to bf16 once."""
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -249,6 +251,67 @@ def error_complement(t: Translator, x: Value) -> Value:
     return with_gradient(t, value, (x, t.b.binary("mul", t.b.unary("exp", square), t.b.like(-2 / math.sqrt(math.pi), x))))
 
 
+# The gamma function: Stirling's series at z >= 10 (Abramowitz and Stegun, 6.1.40 and 6.3.18; what it leaves out is below 1e-16), recurrence
+# below (6.1.15, 6.3.5), reflection where x < 0.5 (6.1.17, 6.3.7). All in f64, as differences of large numbers lose digits.
+
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)  # the numbers B of 2, 4, ...
+SHIFT = 10
+
+
+def _shifted(t: Translator, x: Value) -> tuple[Value, Value, list[Value], Value, Value, Value]:
+    """y = x or 1 - x; z = y or, if y is `below`, y + SHIFT; the numbers from y to z; whether x is `reflected`, then sin(pi x) and cos(pi x) up to
+    a sign that both have."""
+    reflected = t.b.compare("lt", x, t.b.like(0.5, x))
+    y = t.b.select(reflected, t.b.binary("sub", t.b.like(1, x), x), x)
+    below = t.b.compare("lt", y, t.b.like(SHIFT, x))
+    z = t.b.select(below, t.b.binary("add", y, t.b.like(SHIFT, x)), y)
+    start = t.b.select(below, y, t.b.like(1, x))
+    rest = t.b.select(reflected, t.b.binary("sub", x, t.b.unary("round", x)), t.b.like(0.25, x))
+    angle = t.b.binary("mul", rest, t.b.like(math.pi, x))
+    return z, below, [t.b.binary("add", start, t.b.like(k, x)) for k in range(SHIFT)], reflected, t.b.unary("sin", angle), t.b.unary("cos", angle)
+
+
+def _series(t: Translator, z: Value, coefficients: Sequence[float]) -> Value:
+    """The sum of c / z^k for k = 0, 2, ..."""
+    square, result = t.b.binary("div", t.b.like(1, z), t.b.binary("mul", z, z)), t.b.like(coefficients[-1], z)
+    for coefficient in reversed(coefficients[:-1]):
+        result = t.b.binary("add", t.b.binary("mul", result, square), t.b.like(coefficient, z))
+    return result
+
+
+def _digamma(t: Translator, x: Value) -> Value:
+    z, below, passed, reflected, sine, cosine = _shifted(t, x)
+    inverse, zero = t.b.binary("div", t.b.like(1, z), z), t.b.like(0, z)
+    series = _series(t, z, [0.0, *(b / (2 * k) for k, b in enumerate(BERNOULLI, 1))])
+    result = t.b.binary("sub", t.b.unary("log", z), t.b.binary("add", t.b.binary("mul", inverse, t.b.like(0.5, z)), series))
+    sums = functools.reduce(lambda a, b: t.b.binary("add", a, b), (t.b.binary("div", t.b.like(1, z), k) for k in passed))
+    result = t.b.binary("sub", result, t.b.select(below, sums, zero))
+    turned = t.b.binary("mul", t.b.binary("div", cosine, sine), t.b.like(math.pi, z))
+    return t.b.binary("sub", result, t.b.select(reflected, turned, zero))
+
+
+@rule(A.digamma.default)
+def digamma(t: Translator, x: Value) -> Value:
+    return t.b.cast(_digamma(t, t.value(x, "f64")), t.out.dtype)
+
+
+@rule(A.lgamma.default)
+def log_gamma(t: Translator, x: Value) -> Value:
+    x = t.value(x, "f64")
+    slope, same = _digamma(t, x), t.b.unary("stop_gradient", x)
+    slope = t.b.select(t.b.compare("eq", slope, slope), slope, t.b.like(0, x))
+    z, below, passed, reflected, sine, _ = _shifted(t, same)
+    series = t.b.binary("div", _series(t, z, [b / (2 * k * (2 * k - 1)) for k, b in enumerate(BERNOULLI, 1)]), z)
+    power = t.b.binary("sub", t.b.binary("mul", t.b.binary("sub", z, t.b.like(0.5, z)), t.b.unary("log", z)), z)
+    result = t.b.binary("add", t.b.binary("add", power, t.b.like(0.5 * math.log(2 * math.pi), z)), series)
+    product = t.b.unary("log", functools.reduce(lambda a, b: t.b.binary("mul", a, b), passed))
+    result = t.b.binary("sub", result, t.b.select(below, product, t.b.like(0, z)))
+    turned = t.b.unary("log", t.b.binary("div", t.b.like(math.pi, z), t.b.unary("abs", sine)))
+    result = t.b.select(reflected, t.b.binary("sub", turned, result), result)
+    result = t.b.select(isinf(t, same), t.b.like(math.inf, z), result)
+    return t.b.cast(with_gradient(t, result, (x, slope)), t.out.dtype)
+
+
 # Activations.
 
 @rule(A.gelu.default)
@@ -299,9 +362,12 @@ def rrelu(t: Translator, x: Value, low: float = 1 / 8, high: float = 1 / 3, trai
 
 
 @rule(A.prelu.default)
-def prelu(t: Translator, x: Value, weight: Value) -> Value:
-    shape = [1, weight.shape[0], *[1] * (x.rank - 2)] if x.rank > 1 else [weight.shape[0]]
-    scaled = t.b.binary("mul", x, t.b.reshape(t.value(weight), shape if weight.rank else []))
+def prelu(t: Translator, x: Value, weight: Any) -> Value:
+    weight = t.value(weight)
+    shape = [1] * x.rank
+    if weight.type.elements > 1:
+        shape[min(1, x.rank - 1)] = weight.type.elements
+    scaled = t.b.binary("mul", x, t.b.reshape(weight, shape))
     return t.b.select(t.b.compare("gt", x, t.b.like(0, x)), x, scaled)
 
 

@@ -1,6 +1,7 @@
 """Convolutions, pooling and resizing, of [N, C, H, W]; those of sequences are the same with H = 1, those of volumes are made of planes."""
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 
 from ...emit import Value, compute_type
 from ..translate import Translator, Unsupported, rule
-from .indexing import flip
+from .indexing import flip, rows_of
 from .reductions import mean_of
 
 A = torch.ops.aten
@@ -240,14 +241,25 @@ def _adaptive(t: Translator, x: Value, dim: int, n: int) -> Value:
     return t.b.concat([mean_of(t, t.b.slice_dim(x, dim, a, b - a), [dim], True) for a, b in windows], dim)
 
 
-@rule(A.adaptive_max_pool2d.default, A.adaptive_max_pool1d.default)
+@rule(A.adaptive_max_pool3d.default, A.adaptive_max_pool2d.default, A.adaptive_max_pool1d.default)
 def adaptive_max_pool(t: Translator, x: Value, size: Any) -> tuple[Value, Value]:
-    n, out = _dims(t), t.out.shape
-    window = [m // k for m, k in zip(x.shape[-n:], out[-n:])]
-    if any(m % k for m, k in zip(x.shape[-n:], out[-n:])):
-        raise Unsupported(f"adaptive max pooling of {x.shape[-n:]} to {out[-n:]}: expected sizes that divide")
-    values, places = _pooled(t, "max_pool2d", x, window, window, [0] * 2 * n)
-    return values, t.b.cast(places, "i64")
+    """Windows as those of adaptive_avg_pool; the first of equal values is taken."""
+    n, outer = _dims(t), x.shape[:-_dims(t)]
+    given, out = x.shape[-n:], t.out.shape[-n:]
+    if n < 3 and not any(m % k for m, k in zip(given, out)):
+        window = [m // k for m, k in zip(given, out)]
+        values, places = _pooled(t, "max_pool2d", x, window, window, [0] * 2 * n)
+        return values, t.b.cast(places, "i64")
+    grid = torch.arange(math.prod(given)).view(given)
+    spans = ([slice(i * m // k, -(-(i + 1) * m // k)) for i in range(k)] for m, k in zip(given, out))
+    windows = [grid[span].flatten() for span in itertools.product(*spans)]
+    longest = max(map(len, windows))
+    places = t.value(torch.stack([torch.cat([w, w[-1:].expand(longest - len(w))]) for w in windows]))
+    taken = rows_of(t, t.b.reshape(x, [*outer, grid.numel()]), len(outer), places)
+    index = t.b.argmax(taken, taken.rank - 1, True)
+    results = (t.b.gather(v, index, taken.rank - 1) for v in (taken, t.b.broadcast(places, taken.shape)))
+    values, at = (t.b.reshape(v, [*outer, *out]) for v in results)
+    return values, at
 
 
 # Resizing.

@@ -24,7 +24,9 @@ def _positive(t: Translator, index: Value, size: int) -> Value:
 @rule(A.gather.default)
 def gather(t: Translator, x: Value, dim: int, index: Any, sparse_grad: bool = False) -> Value:
     index = t.value(index)
-    dim %= max(x.rank, 1)
+    if x.rank == 0:
+        return t.b.reshape(x, index.shape)
+    dim %= x.rank
     # Along other dimensions the index may be smaller.
     sizes = [n if i == dim else m for i, (n, m) in enumerate(zip(x.shape, index.shape))]
     return t.b.gather(t.b.slice(x, [0] * x.rank, sizes), index, dim)
@@ -33,10 +35,10 @@ def gather(t: Translator, x: Value, dim: int, index: Any, sparse_grad: bool = Fa
 @rule(A.index_select.default)
 def index_select(t: Translator, x: Value, dim: int, index: Any) -> Value:
     dim %= x.rank
-    return _rows(t, x, dim, t.value(index))
+    return rows_of(t, x, dim, t.value(index))
 
 
-def _rows(t: Translator, x: Value, dim: int, index: Value) -> Value:
+def rows_of(t: Translator, x: Value, dim: int, index: Value) -> Value:
     """x with dimension `dim` replaced by the elements that `index`, of any shape, names."""
     order = [dim] + [i for i in range(x.rank) if i != dim]
     moved = t.b.transpose(x, order)
@@ -83,7 +85,7 @@ def _in_front(x: Value, indices: Sequence[Any]) -> list[int] | None:
 def index(t: Translator, x: Value, indices: Sequence[Any]) -> Value:
     if order := _in_front(x, indices):
         x, indices = t.b.transpose(x, order), [v for v in indices if v is not None]
-    return _along_ranges(t, x, indices) or _rows(t, *_joined(t, x, indices))
+    return _along_ranges(t, x, indices) or rows_of(t, *_joined(t, x, indices))
 
 
 def _range_dim(index: Any, size: int) -> int | None:
@@ -147,7 +149,7 @@ def index_put(t: Translator, x: Any, indices: Sequence[Any], values: Any, accumu
         moved = t.b.binary("add", moved, t.b.scatter_add(spread, values, 0, moved.shape[0]))
     else:
         last = _last(t, joined, 0, moved.shape[0])
-        rows = _rows(t, values, 0, t.b.binary("max", last, t.b.like(0, last)))
+        rows = rows_of(t, values, 0, t.b.binary("max", last, t.b.like(0, last)))
         written = t.b.compare("ge", last, t.b.like(0, last))
         moved = t.b.select(t.b.reshape(written, [moved.shape[0], *[1] * len(rest)]), rows, moved)
     back = sorted(range(flat.rank), key=order.__getitem__)
@@ -179,7 +181,7 @@ def masked_scatter(t: Translator, x: Value, mask: Value, source: Value) -> Value
     flat = t.b.cast(t.b.reshape(t.b.broadcast(mask, shape), [t.out.elements]), "i64")
     before = scanned(t, functools.partial(t.b.binary, "add"), flat, 0, 0)
     place = t.b.binary("max", t.b.binary("sub", before, t.b.like(1, before)), t.b.like(0, before))
-    taken = t.b.reshape(_rows(t, t.b.reshape(source, [source.type.elements]), 0, place), shape)
+    taken = t.b.reshape(rows_of(t, t.b.reshape(source, [source.type.elements]), 0, place), shape)
     return t.b.select(mask, taken, t.b.broadcast(x, shape))
 
 
@@ -298,7 +300,7 @@ def one_hot(t: Translator, x: Value, classes: int = -1) -> Value:
 def flip(t: Translator, x: Value, dims: Sequence[int]) -> Value:
     for dim in dims:
         dim %= x.rank
-        x = _rows(t, x, dim, t.value(torch.arange(x.shape[dim] - 1, -1, -1)))
+        x = rows_of(t, x, dim, t.value(torch.arange(x.shape[dim] - 1, -1, -1)))
     return x
 
 
@@ -381,7 +383,7 @@ def _places(t: Translator, x: Value, size: Sequence[int], stride: Sequence[int],
 @rule(A.as_strided.default)
 def as_strided(t: Translator, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Value:
     places = _places(t, x, size, stride, offset)
-    return t.b.reshape(_rows(t, t.b.reshape(x, [x.type.elements]), 0, t.value(places.reshape(-1))), size)
+    return t.b.reshape(rows_of(t, t.b.reshape(x, [x.type.elements]), 0, t.value(places.reshape(-1))), size)
 
 
 @rule(A.as_strided_scatter.default)
@@ -394,5 +396,5 @@ def as_strided_scatter(t: Translator, x: Value, source: Value, size: Sequence[in
     index[places] = torch.arange(len(places))
     written = torch.zeros(x.type.elements, dtype=torch.bool)
     written[places] = True
-    values = _rows(t, t.b.reshape(source, [source.type.elements]), 0, t.value(index))
+    values = rows_of(t, t.b.reshape(source, [source.type.elements]), 0, t.value(index))
     return t.b.reshape(t.b.select(t.value(written), values, t.b.reshape(x, [x.type.elements])), x.shape)

@@ -84,6 +84,11 @@ def baddbmm(t: Translator, bias: Any, a: Any, b: Any, *, beta: float = 1, alpha:
     return _sum(t, t.value(bias), product(t, t.value(a), t.value(b)), beta, alpha)
 
 
+@rule(A.addbmm.default)
+def addbmm(t: Translator, bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Value:
+    return _sum(t, t.value(bias), t.b.reduce("sum", product(t, t.value(a), t.value(b)), [0]), beta, alpha)
+
+
 def _sum(t: Translator, bias: Value, out: Value, beta: float, alpha: float) -> Value:
     out = out if alpha == 1 else t.b.binary("mul", out, t.b.like(alpha, out))
     if beta == 0:

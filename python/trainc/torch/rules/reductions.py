@@ -179,6 +179,11 @@ def vector_norm(t: Translator, x: Value, ord: float = 2, dim: Any = None, keepdi
     return _root(t, t.b.reduce("sum", power, dims, keepdim), ord)
 
 
+@rule(A.dist.default, wide=True)
+def dist(t: Translator, a: Any, b: Any, p: float = 2) -> Value:
+    return vector_norm(t, t.b.binary("sub", *t.pair(a, b)), p)
+
+
 def scanned(t: Translator, combine: Callable[[Value, Value], Value], x: Value, dim: int, neutral: float) -> Value:
     """Each element combined with all before it: first with one, then with two more, with four (Hillis and Steele)."""
     dim = dim % x.rank if x.rank else 0
