@@ -4,6 +4,7 @@
 the first."""
 import collections
 import functools
+import itertools
 import os
 import random
 import sys
@@ -48,6 +49,7 @@ def attributes():
             self.scale, self.calls, self.seen, self.table, self.plain = scale, 0, [], {"calls": 0}, torch.ones(())
             self.register_buffer("counted", torch.zeros(()))
             self.tally, self.queue = collections.Counter(), collections.deque(maxlen=5)
+            self.numbers, self.ids = itertools.count(), set()
             self.kept, self.begins, self.alias = None, True, self.inner[0].weight.detach()
 
         def forward(self, x):
@@ -72,6 +74,13 @@ def attributes():
     def queued(m):
         m.queue.append(1)
         return len(m.queue)
+
+    def next_number(m):
+        return next(m.numbers) + 1.0
+
+    def collected(m):
+        m.ids.add(len(m.ids))
+        return len(m.ids)
 
     def toggled(m):
         m.calls = 1 - m.calls
@@ -126,7 +135,8 @@ def attributes():
             m.counted.add_(1)
         return m.kept
 
-    for scale, name in [(number, "calls"), (appended, "seen"), (entry, "table"), (toggled, "calls"), (tallied, "tally"), (queued, "queue"), (plain, "plain")]:
+    for scale, name in [(number, "calls"), (appended, "seen"), (entry, "table"), (toggled, "calls"), (tallied, "tally"), (queued, "queue"),
+                        (next_number, "numbers"), (collected, "ids"), (plain, "plain")]:
         with refused(Unsupported, f"{name} of Model changes in each call", "register_buffer"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*assigned during export")
             export(Model(scale))

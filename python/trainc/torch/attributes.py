@@ -138,12 +138,14 @@ def _reached(model: nn.Module, function: Callable[..., Any]) -> Iterator[_Space]
 
 
 def _state(value: Any) -> Any:
-    """Of a generator of Python or NumPy what it draws next."""
+    """Of a generator of Python or NumPy and of an iterator what it gives next, of a set how much it holds."""
     if isinstance(value, random.Random):
         return repr(value.getstate())
     if hasattr(type(value), "bit_generator"):
         return repr(value.bit_generator.state)
-    return value
+    if isinstance(value, itertools.count):
+        return repr(value)
+    return len(value) if isinstance(value, set) else value
 
 
 def _values_in(name: Name, value: Any) -> Iterator[tuple[Name, Any]]:
