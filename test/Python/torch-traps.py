@@ -4,6 +4,7 @@
 import contextlib
 import copy
 import io
+import itertools
 import os
 import sys
 
@@ -138,6 +139,22 @@ def corners():
             return sum((f(self.x[name]) * w).sum() for name, f in functions.items())
 
     agree(Corners(), (torch.randn(8),), optimizer=lambda p: torch.optim.SGD(p, 1.0), updates=1, bar=1.0)
+
+
+def places_on_elements():
+    """A grid that starts as the identity: which of two slopes a place on an element has is decided by the last bit of where it is."""
+    class Grids(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.theta = nn.ParameterList(torch.eye(d, d + 1).repeat(2, 1, 1) for d in (2, 3) for _ in range(12))
+
+        def forward(self, plane, volume):
+            options = itertools.product((plane, volume), ("bilinear", "nearest"), ("zeros", "border", "reflection"), (False, True))
+            results = [F.grid_sample(x, F.affine_grid(theta, list(x.shape), corners), mode, padding, corners).flatten()
+                       for theta, (x, mode, padding, corners) in zip(self.theta, options)]
+            return (torch.cat(results) * torch.linspace(0, 9, sum(map(len, results))).sin()).sum()
+
+    agree(Grids(), (torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 4, 6)), optimizer=lambda p: torch.optim.SGD(p, 1e-3), parameters=1e-9)
 
 
 def one_index():
@@ -535,7 +552,7 @@ def refused():
             trainc.torch.export(broken, (x,), lambda m, x: m(x.double()).mean(), torch.optim.SGD(broken.parameters(), 0.1))
 
 
-TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, corners, one_index,
+TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, corners, places_on_elements, one_index,
          classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
          autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, converted, refused]
 

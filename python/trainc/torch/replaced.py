@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -135,10 +136,45 @@ def _max_unpool(own: Callable[..., torch.Tensor], n: int, input: torch.Tensor, i
     return result + torch.zeros_like(result).flatten(-n).scatter_add(-1, indices.flatten(-n), moved).view_as(result)
 
 
+def _place(x: torch.Tensor, n: int, padding: str, align_corners: bool, is_plane: bool) -> torch.Tensor:
+    """Where -1 to 1 is in a dimension of n elements, rounded as by PyTorch's two kernels: of a place on an element that decides which slope it has."""
+    if align_corners:
+        x = (x + 1) * ((n - 1) / 2) if is_plane else (x + 1) / 2 * (n - 1)
+    else:
+        x = (x + 1) * (n / 2) - 0.5 if is_plane else ((x + 1) * n - 1) / 2
+    if padding == "reflection":
+        low, span = (0, n - 1) if align_corners else (-0.5, n)
+        rest = ((x - low) / (2 * span)).abs().frac() * 2 * span if span else torch.zeros_like(x)  # in a period of there and back
+        x = torch.where(rest > span, 2 * span - rest, rest) + low
+    return x if padding == "zeros" else torch.where((x > 0) & (x < n - 1), x, x.detach().clamp(0, n - 1))
+
+
+def _grid_sample(input: torch.Tensor, grid: torch.Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
+                 align_corners: bool | None = None) -> torch.Tensor:
+    """The sum over the 4 or 8 elements around each place; those outside count as 0."""
+    if mode == "bicubic":
+        return F.grid_sample(input, grid, mode, padding_mode, align_corners)
+    n, channels, *sizes = input.shape
+    rows, first = input.flatten(2).transpose(1, 2).reshape(-1, channels), torch.arange(n)[:, None] * math.prod(sizes)
+    places = [_place(x, size, padding_mode, bool(align_corners), len(sizes) == 2) for x, size in zip(reversed(grid.unbind(-1)), sizes)]
+    corners = [x.round() if mode == "nearest" else x.floor() for x in places]
+    result = torch.zeros((), dtype=input.dtype)
+    for offsets in itertools.product((0,) if mode == "nearest" else (0, 1), repeat=len(sizes)):
+        weight, index = torch.ones_like(places[0]), torch.zeros_like(places[0], dtype=torch.long)
+        for place, corner, offset, size in zip(places, corners, offsets, sizes):
+            at, share = corner + offset, place - corner
+            if offset == 0:
+                share = torch.ones_like(place) if mode == "nearest" else 1 - share
+            weight = weight * torch.where((at >= 0) & (at < size), share, 0)
+            index = index * size + at.clamp(0, size - 1).long()
+        result = result + F.embedding(first + index.flatten(1), rows) * weight.flatten(1)[..., None]
+    return result.transpose(1, 2).reshape(n, channels, *grid.shape[1:-1])
+
+
 REPLACED: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll_loss, torch.randperm: _randperm, torch.multinomial: _multinomial, torch.Tensor.multinomial: _multinomial,
     F.instance_norm: _instance_norm, F.ctc_loss: _ctc_loss, torch.cov: _cov, torch.Tensor.cov: _cov, torch.corrcoef: _corrcoef,
-    torch.Tensor.corrcoef: _corrcoef, F.linear_cross_entropy: _linear_cross_entropy,
+    torch.Tensor.corrcoef: _corrcoef, F.linear_cross_entropy: _linear_cross_entropy, F.grid_sample: _grid_sample,
     **{own: functools.partial(_max_unpool, own, n) for n, own in enumerate((F.max_unpool1d, F.max_unpool2d, F.max_unpool3d), 1)}}
 
 

@@ -9,6 +9,7 @@ A, GROUPED = torch.ops.aten, torch.ops.transformers.grouped_mm_fallback
 S, M, V = (3, 4), (4, 5), (4,)
 X4, W4 = (2, 4, 7, 6), (6, 2, 3, 3)
 X5, W5 = (2, 4, 5, 6, 4), (6, 2, 3, 3, 2)
+GRIDS = [("bilinear", "zeros", False), ("bilinear", "border", True), ("bilinear", "reflection", False), ("nearest", "reflection", True), ("bicubic", "border", False)]
 ids = torch.tensor([[0, 2, 1], [3, 3, 0]])
 
 FLOAT32_INSIDE, BELOW_FLOAT32 = "with float32 inside", "below the range of float32"
@@ -216,7 +217,7 @@ CASES = {
         (lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1, 2, 1), X4, (4, 3, 3, 3), (6,)), (lambda x, w: F.conv_transpose2d(x, w, stride=3, padding=2, dilation=2), X4, (4, 3, 2, 2)),
         (lambda x, w, b: F.conv_transpose1d(x, w, b, 2, 1), (2, 4, 5), (4, 3, 4), (3,)), (lambda x, w: A.convolution(x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 2), X4, W4),
         (lambda x: F.max_pool2d(x, 3, 2, 1) + F.max_pool2d(x, (3, 3), (2, 2), (1, 1)), X4), (lambda x: F.max_pool2d(x, 2, 2, ceil_mode=True), X4), (lambda x: F.max_pool1d(x, 3, 2), (2, 4, 9)),
-        (lambda x, g: F.grid_sample(x, 1.3 * g.tanh(), align_corners=False), X4, (2, 3, 4, 2)),
+        (lambda x, g: sum(F.grid_sample(x, 1.3 * g.tanh(), *o) for o in GRIDS), X4, (2, 3, 4, 2)),
         (lambda x: F.avg_pool2d(x, 3, 2, 1) + F.avg_pool2d(x, 3, 2, 1, count_include_pad=False) + F.avg_pool2d(x, 3, 2, 1, divisor_override=5), X4),
         (lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False, divisor_override=5) + F.avg_pool2d(x, 3, 2, 1, True, divisor_override=5).sum(), X4), (lambda x: F.avg_pool1d(x, 3, 2), (2, 4, 9)),
         (lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), X4),
@@ -237,6 +238,7 @@ CASES = {
         (lambda x, w, b: F.conv3d(x, w, b, (2, 3, 2)), X5, (3, 4, 2, 3, 2), (3,)), (lambda x, w: F.conv3d(x[0], w, stride=(2, 1, 1)), X5, (3, 4, 1, 1, 1)),
         (lambda x, w: A.convolution(x, w, None, [1, 1, 1], [1, 1, 1], [1, 1, 1], False, [0, 0, 0], 2), X5, W5),
         (lambda x, w, b: F.conv_transpose3d(x, w, b, 2, 1, 1, 2, 1), X5, (4, 3, 3, 2, 3), (6,)),
+        (lambda x, g: sum(F.grid_sample(x, 1.3 * g.tanh(), *o) for o in GRIDS if o[0] != "bicubic"), X5, (2, 2, 3, 2, 3)),
         (lambda x: F.adaptive_max_pool3d(x, (2, 1, 3)) * F.adaptive_max_pool3d(x.relu(), (2, 1, 3), return_indices=True)[1], X5),
         (lambda x: F.max_pool3d(x, 3, 2, 1) + F.max_pool3d(x, (3, 3, 3), (2, 2, 2), (1, 1, 1)), X5), (lambda x: F.max_pool3d(x, 2, ceil_mode=True) + F.max_pool3d(x.relu(), 2, ceil_mode=True), X5),
         (lambda x: F.avg_pool3d(x, 3, 2, 1) + F.avg_pool3d(x, 3, 2, 1, count_include_pad=False) + F.avg_pool3d(x, 3, 2, 1, divisor_override=5), X5),
