@@ -21,9 +21,9 @@ def is_random(node: torch.fx.Node) -> bool:
 
 def regions(node: torch.fx.Node) -> list[torch.fx.GraphModule]:
     """The graphs that an operation calls: of `no_grad` and of autocast."""
-    parts = dict(node.graph.owning_module.named_modules()) if node.graph.owning_module else {}
-    named = [parts.get(n.target) for n in node.all_input_nodes if n.op == "get_attr"]
-    return [region for region in named if isinstance(region, torch.fx.GraphModule)]
+    names = [n.target for n in node.all_input_nodes if n.op == "get_attr"]
+    parts = dict(node.graph.owning_module.named_modules()) if names and node.graph.owning_module else {}
+    return [parts[name] for name in names if isinstance(parts.get(name), torch.fx.GraphModule)]
 
 
 def _graphs(program: torch.export.ExportedProgram) -> list[str]:
