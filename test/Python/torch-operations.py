@@ -52,7 +52,7 @@ def extremes(n):
     a, b = n > 0, n > 3
     narrow, byte = n.to(torch.int8), (n % 256).to(torch.int16).to(torch.int8)
     return (torch.maximum(a, b), torch.minimum(a, b), a.max(), b.min(), a.amax(1), b.amin(0), *a.max(1), *b.min(0), a.sign(), narrow == 258, byte < 300,
-            *n.median(1), n.median(), *n.kthvalue(2))
+            *n.median(1), n.median(), *n.kthvalue(2), *(n % 4).cummax(1), *n.cummin(0), *b.cummax(1))
 
 
 def ends(x):
@@ -63,7 +63,7 @@ def ends(x):
             x[:, :1].var(1), x.var(1, correction=5), x.copysign(0 * x.sign()), x.cumsum(1), x.logcumsumexp(1), torch.fmax(x, x.flip(1)), torch.fmin(x, x.flip(1)),
             torch.bucketize(x, edges, right=True, out_int32=True), torch.searchsorted(edges.expand(2, 3).contiguous(), x), torch.bucketize(x[0, 0], edges),
             torch.searchsorted(edges.flip(0), x, side="right", sorter=torch.tensor([2, 1, 0])), x.asinh(), x.acosh(), x.atanh(), x.log2(), x.log10(), x.lgamma(),
-            *x.median(1), *x.nanmedian(1), x.median(), x.nanmedian(), *x.kthvalue(4))
+            *x.median(1), *x.nanmedian(1), x.median(), x.nanmedian(), *x.kthvalue(4), x.digamma(), *x.cummax(1), *x.cummin(0))
 
 
 def rounded_once(x):

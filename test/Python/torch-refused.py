@@ -168,6 +168,8 @@ def returned():
         export(evals={"e": lambda m, x, y: {"a": (x, x), "a_1": x}})
     with refused(Unsupported, "text of e is 'abc'"):
         export(evals={"e": lambda m, x, y: {"text": "abc"}})
+    with refused(Unsupported, "none of e: a tensor without elements"):
+        export(evals={"e": lambda m, x, y: {"none": torch.zeros(0, 2)}})
     exported = export(loss=lambda m, x, y: (ce(m, x, y), None, {"none": None, "three": 3}), evals={"e": lambda m, x, y: {"p": m(x), "none": None}})
     with exported.step(threads=1) as step:
         assert step(x, y).outputs == {"three": 3} and list(step.eval("e", x)) == ["p"]

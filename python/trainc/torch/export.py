@@ -30,7 +30,7 @@ from .hooks import refuse_hooks
 from .moments import Begun, Moments, MomentsByStep, SeveralMoments, moments_of
 from .optim import groups_of, refuse_twice
 from .parallel import Ranks, ranks_of
-from .translate import DTYPES, RULES, Finding, Int8, Translator, bytes_of, mutations
+from .translate import DTYPES, RULES, Finding, Int8, Translator, Unsupported, bytes_of, mutations
 
 TESTED = (2, 13), (2, 15)  # the oldest and the newest version of torch
 NO_CONSTANT = object()
@@ -284,9 +284,12 @@ class _Entry:
         return labelled
 
     def value(self, label: str, value: Any) -> Value:
-        if isinstance(value, torch.Tensor | Value | Int8 | bool | int | float):
+        if not isinstance(value, torch.Tensor | Value | Int8 | bool | int | float):
+            raise UnsupportedError(f"{label} of {self.name} is {value!r}: expected a tensor or a number")
+        try:
             return self.t.value(value)
-        raise UnsupportedError(f"{label} of {self.name} is {value!r}: expected a tensor or a number")
+        except Unsupported as error:
+            raise UnsupportedError(f"{label} of {self.name}: {error}") from None
 
     def text(self, head: str) -> list[str]:
         return [f"{head} {{", *self.t.b.body(), "}"]
@@ -533,7 +536,7 @@ def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
         raise UnsupportedError(f"the loss must be one floating-point number, or one per example of the batch, got {loss.type}")
     b.location = b.region = None
     for name, value in step.replaced():
-        new = step.t.value(value)
+        new = step.value(f"the new value of '{names[name]}'", value)
         step.t.read.setdefault(names[name], new.type)
         b.write(f"train.write {new.name} to {symbol(names[name])} : {new.type}")
     loss, count = _mean_of_examples(step, loss, labelled, dims) if is_per_example else (b.reshape(loss, []), None)

@@ -52,6 +52,12 @@ def emptied(x):
     return y
 
 
+def of_one(x, row, place):
+    """A tensor without dimensions as a row of one element."""
+    return (x.index_select(0, row) + x.index_select(0, place) + x.index_add(0, row, 2 * x) + x.scatter(0, place, 2 * x) + x.scatter(0, row, 3.0)
+            + x.scatter_add(0, place, x * x) + x.scatter_reduce(0, place, 2 * x, "amax") + x.detach().scatter(0, row, 3.0, reduce="add") + x.unfold(0, 1, 1))
+
+
 def scattered(x, source):
     index = torch.tensor([[0, 2, 0], [3, 3, 1]])
     return (x.scatter(1, index, source, reduce="add") + x.scatter(1, index, source, reduce="multiply")
@@ -169,6 +175,7 @@ CASES = {
         (lambda x, y: torch.cdist(x, y, p=1.0) + torch.cdist(torch.cat([x] * 10), torch.cat([y] * 10))[:3, :3] + torch.cdist(x, y, p=0.0), S, S),
         (lambda x: x.cumsum(1) * torch.arange(4.0) + x.cumsum(0), S), (lambda x: x * (x > 0).cumsum(1), S),
         (lambda x: (x * (x > -0.5)).cumprod(1) + x.cumprod(0) + x.logcumsumexp(1), S),
+        (lambda x: x.cummax(1).values + x.cummin(0).values + x * x.cummax(0).indices + x * x.cummin(-1).indices + x.sum().cummax(0).values, S),
         (lambda x: torch.linalg.vector_norm(x, 3) + x.norm(0.5, 1) + x.norm(0, 1) + x.norm(-torch.inf, 0).sum() + x.norm(-1.5) + F.relu(x).norm(1.5, dim=1), (3, 3)),
         (lambda x: torch.stack([x.sum().softmax(0), x.mean().log_softmax(0), *x.sum().max(0), x.sum().argmin(0), x.sum().cumsum(0), x.sum().logcumsumexp(0)]), S), (lambda x: x.topk(2, 1).values * torch.tensor([1.0, 3.0]), S),
         (lambda x: x.sort(1).values * torch.arange(4.0) + torch.sort(x, stable=True, dim=0, descending=True).values * torch.arange(12.0).view(3, 4), S),
@@ -280,7 +287,7 @@ CASES = {
         (lambda x: A.nll_loss(x, torch.tensor([1, 0, 3])) + A.nll_loss_nd(x, torch.tensor([1, 0, 3])), S),
     ],
     "indices": [
-        (lambda x: x.gather(1, torch.tensor([[0, 3], [1, 1]])) * 2 + x.sum().gather(0, torch.tensor([0])) + x.sum().gather(0, torch.tensor(0)), S), (lambda x: x.index_select(1, torch.tensor([3, 0, 0])), S), (lambda x: x[ids % 3] * 2 + x[:, ids].sum(), S),
+        (lambda x: of_one(x.sum(), torch.tensor([0]), torch.tensor(0)), S), (lambda x: x.gather(1, torch.tensor([[0, 3], [1, 1]])) * 2 + x.sum().gather(0, torch.tensor([0])) + x.sum().gather(0, torch.tensor(0)), S), (lambda x: x.index_select(1, torch.tensor([3, 0, 0])), S), (lambda x: x[ids % 3] * 2 + x[:, ids].sum(), S),
         (lambda x: x[torch.tensor([0, -1]), torch.tensor([1, 2])], S), (lambda x: x[torch.arange(2), torch.tensor([-1, 2])], X4),
         (lambda x: x[torch.arange(7), :, torch.tensor([1, 1, 3, 0, -2, 2, 3])] + x[torch.arange(7)[:, None], torch.arange(4).expand(7, 4)][..., 1], (7, 4, 4)),
         (lambda x: x[torch.arange(2)[:, None, None, None], torch.arange(7), torch.tensor([[[3]], [[-1]]]), torch.arange(4)[:, None]], (2, 7, 4, 4)),

@@ -292,7 +292,9 @@ def _digamma(t: Translator, x: Value) -> Value:
 
 @rule(A.digamma.default)
 def digamma(t: Translator, x: Value) -> Value:
-    return t.b.cast(_digamma(t, t.value(x, "f64")), t.out.dtype)
+    x = t.value(x, "f64")
+    is_pole = t.b.binary("and", t.b.compare("lt", x, t.b.like(0, x)), t.b.compare("eq", x, t.b.unary("floor", x)))
+    return t.b.cast(t.b.select(is_pole, t.b.like(math.nan, x), _digamma(t, x)), t.out.dtype)
 
 
 @rule(A.lgamma.default)

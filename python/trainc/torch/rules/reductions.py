@@ -184,13 +184,17 @@ def dist(t: Translator, a: Any, b: Any, p: float = 2) -> Value:
     return vector_norm(t, t.b.binary("sub", *t.pair(a, b)), p)
 
 
-def scanned(t: Translator, combine: Callable[[Value, Value], Value], x: Value, dim: int, neutral: float) -> Value:
-    """Each element combined with all before it: first with one, then with two more, with four (Hillis and Steele)."""
+def scanned(t: Translator, combine: Callable[[Value, Value], Value], x: Value, dim: int, neutral: float | None = None) -> Value:
+    """Each element combined with all before it: first with one, then with two more, with four (Hillis and Steele). The first are combined
+    with `neutral`, or with themselves."""
     dim = dim % x.rank if x.rank else 0
     step = 1
     while x.rank and step < x.shape[dim]:
-        low = [step if i == dim else 0 for i in range(x.rank)]
-        before = t.b.pad(t.b.slice_dim(x, dim, 0, x.shape[dim] - step), low, [0] * x.rank, value=neutral)
+        before = t.b.slice_dim(x, dim, 0, x.shape[dim] - step)
+        if neutral is None:
+            before = t.b.concat([t.b.slice_dim(x, dim, 0, step), before], dim)
+        else:
+            before = t.b.pad(before, [step if i == dim else 0 for i in range(x.rank)], [0] * x.rank, value=neutral)
         x = combine(before, x)
         step *= 2
     return x
@@ -214,6 +218,19 @@ def logcumsumexp(t: Translator, x: Value, dim: int) -> Value:
         return t.b.binary("add", t.b.binary("max", a, b), log1p_exp(t, t.b.unary("neg", t.b.unary("abs", difference))))
 
     return scanned(t, combine, x, dim, -math.inf)
+
+
+@rule(A.cummax.default, A.cummin.default)
+def running_extremum(t: Translator, x: Value, dim: int) -> tuple[Value, Value]:
+    """The extremum so far and where it stands, of equal ones the last; after a NaN, NaN."""
+    rows = x if x.rank else t.b.reshape(x, [1])
+    dim, bits = dim % rows.rank, _comparable(t, rows)
+    so_far = scanned(t, functools.partial(t.b.binary, "max" if ".cummax." in str(t.node.target) else "min"), bits, dim)
+    is_one = t.b.binary("or", t.b.compare("eq", bits, so_far), t.b.compare("ne", bits, bits))
+    places = t.b.select(is_one, t.b.iota(dim, rows.shape, "i32"), t.b.splat(0, rows.shape, "i32"))
+    places = scanned(t, functools.partial(t.b.binary, "max"), places, dim)
+    values = t.b.cast(t.b.gather(bits, places, dim), x.dtype)
+    return t.b.reshape(values, x.shape), t.b.reshape(t.b.cast(places, "i64"), x.shape)
 
 
 def bucket_of(t: Translator, x: Value, boundaries: Value, right: bool, out: str) -> Value:
