@@ -201,6 +201,12 @@ def captured():
                 export(loss=loss)
         assert "aten.cos" in trainc.torch.report(mlp(), (x, y), lambda m, x, y: torch.func.jvp(lambda z: m(z).sin(), (x,), (x,))[1].mean())
     assert not printed.getvalue(), printed.getvalue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that scripts are deprecated
+        scripted = torch.jit.script(nn.Linear(6, 3))
+    for m, name in (scripted, "the model"), (nn.Sequential(nn.Linear(6, 6), scripted), "1"):
+        with refused(Unsupported, f"{name} is a torch.jit.ScriptModule"):
+            export(m)
     export(loss=lambda m, x, y: -torch.distributions.Normal(m(x), 1.0).log_prob(x[:, :3]).mean())
 
     class Recurrent(nn.Module):

@@ -9,7 +9,6 @@ import io
 import itertools
 import linecache
 import logging
-import operator
 import os
 import random
 import re
@@ -24,14 +23,13 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 from torch._decomp import get_decompositions
-from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
 from .attributes import Attributes, Name
 from .branches import KnownBranches, frames
-from .gradients import A_BUFFER, Gradients, inference_is_no_grad, keep_detached
-from .graphs import constants_read, is_assertion, is_random, regions, same, variable
+from .gradients import A_BUFFER, Gradients, inference_is_no_grad
+from .graphs import constants_read, is_functional, mend, same, variable
 from .known import KnownValues, on_tensors
 from .replaced import averaged_statistics, swapped
 from .selected import Selected, Selections
@@ -321,77 +319,6 @@ def origin_of(node: torch.fx.Node) -> Origin:
     return node.meta.get("custom", {}).get("trainc", Origin())
 
 
-def _drop_assertions(graph: torch.fx.Graph) -> None:
-    for node in reversed(graph.nodes):
-        if is_assertion(node) and not node.users:
-            graph.erase_node(node)
-
-
-def _mend_users(graph: torch.fx.Graph) -> None:
-    """Notes all users of each node: torch.export forgets some of those before a `no_grad` region."""
-    for node in graph.nodes:
-        for operand in node.all_input_nodes:
-            operand.users.setdefault(node)
-
-
-def _keep_regions(graph: torch.fx.Graph) -> None:
-    """Detaches what `no_grad` regions return: run_decompositions inlines them and forgets it. (Of autocast it traces the casts.)"""
-    for node in list(graph.nodes):
-        if node.op != "call_function" or node.target is not torch.ops.higher_order.wrap_with_set_grad_enabled or node.args[0]:
-            continue
-        for result in list(node.users):
-            with graph.inserting_after(result):
-                detached = graph.call_function(torch.ops.aten.detach.default, (result,))
-            detached.meta.update(result.meta)
-            result.replace_all_uses_with(detached, delete_user_cb=lambda user: user is not detached)
-
-
-def _keep_dropout(graph: torch.fx.Graph) -> None:
-    """Makes `dropout_` a dropout and a copy: run_decompositions would draw by `bernoulli_`, and dropout would be two operations."""
-    for node in list(graph.nodes):
-        if node.op == "call_function" and node.target is torch.ops.aten.dropout_.default:
-            with graph.inserting_before(node):
-                dropped = graph.call_function(torch.ops.aten.dropout.default, node.args, node.kwargs)
-                dropped.meta.update(node.meta)
-            node.target, node.args, node.kwargs = torch.ops.aten.copy_.default, (node.args[0], dropped), {}
-
-
-def _name_padding(graph: torch.fx.Graph) -> None:
-    """Makes `pad` by a constant the operation of that name."""
-    for node in graph.nodes:
-        if node.op == "call_function" and node.target is torch.ops.aten.pad.default and not node.kwargs:
-            x, pad, mode, value = (*node.args, *("constant", None)[len(node.args) - 2:])
-            if mode == "constant":
-                node.target, node.args = torch.ops.aten.constant_pad_nd.default, (x, pad, value or 0.0)
-
-
-def _is_functional(program: torch.export.ExportedProgram, kept: Collection[torch._ops.OpOverload | str]) -> bool:
-    """Whether run_decompositions, which traces all of it again, has nothing to do: no region, nothing that writes to a tensor, and no
-    operation but `kept` on what is not a constant."""
-    constants = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.CONSTANT_TENSOR}
-    known: set[torch.fx.Node] = set()
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and node.name in constants:
-            known.add(node)
-        if node.op != "call_function" or is_assertion(node):
-            continue
-        is_known = known.issuperset(node.all_input_nodes) and not is_random(node)
-        if is_known:
-            known.add(node)
-        if node.target is operator.getitem:
-            continue
-        if not isinstance(node.target, torch._ops.OpOverload) or not (is_known or node.target in kept or str(node.target) in kept):
-            return False
-        if node.target._schema.is_mutable:
-            return False
-    return True
-
-
-def _has_effect(node: torch.fx.Node) -> bool:
-    """PyTorch's is_impure sees no region that only writes, as one of `no_grad` that moves buffers."""
-    return node.is_impure() or any(_has_effect(n) for region in regions(node) for n in region.graph.nodes if n.op == "call_function")
-
-
 def _autocast(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     with torch.autocast("cpu", torch.bfloat16):
         return function(*args, **kwargs)
@@ -454,11 +381,11 @@ def _called_again(entry: _Entry, again: Callable[[], torch.export.ExportedProgra
     return program
 
 
-def _refuse_changing(entry: _Entry, program: torch.export.ExportedProgram, again: Callable[[], torch.export.ExportedProgram | None]) -> None:
+def _refuse_changing(entry: _Entry, program: torch.export.ExportedProgram, read: Collection[int],
+                     again: Callable[[], torch.export.ExportedProgram | None]) -> None:
     """Refuses what each call reads and changes: a tensor that is a constant of the graph, or a number in a graph that is another one in each
-    call; and what the first call alone computes."""
+    call; and what the first call alone computes. `read` are the constants that the graph uses, by id."""
     before, changed, numbers = entry.seen.call.before, entry.seen.call.changed(), entry.seen.call.numbers()
-    read = constants_read(program)
     wrong = [name for name in changed if id(before.values.get(name)) in read]
     second = _called_again(entry, again) if numbers and not wrong else program
     if not wrong and not same(program, second) and (twice := entry.seen.call.numbers()):
@@ -484,6 +411,10 @@ def _refuse_aliases(entry: _Entry, read: Mapping[int, torch.Tensor], changed: Co
 def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, kept: Collection[torch._ops.OpOverload | str],
             autocast: bool = False, trained: bool = True) -> torch.export.ExportedProgram:
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
+    scripted = next((name for name, m in model.named_modules() if isinstance(m, torch.jit.ScriptModule)), None)
+    if scripted is not None:
+        raise UnsupportedError(f"{scripted or 'the model'} is a torch.jit.ScriptModule, which torch.export cannot capture: expected the module that was "
+                               "scripted")
     function = function or loss_of
     function = functools.partial(_autocast, function) if autocast else function
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
@@ -492,18 +423,9 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     if not entry or not program:
         raise UnsupportedError("a transform of torch.func cannot be translated: expected grad, vjp, jvp, jacobians, hessian or vmap")
     read = constants_read(program)
-    _refuse_changing(entry, program, lambda: _exported(entry, args, kwargs, trained))
-    for module in program.graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule):
-            _mend_users(module.graph)
-            keep_detached(module.graph)
-            _drop_assertions(module.graph)
-            _keep_regions(module.graph)
-            _keep_dropout(module.graph)
-            _name_padding(module.graph)
-            module.recompile()
-    program.graph.eliminate_dead_code(_has_effect)  # as run_decompositions does: what nothing uses reads no parameter
-    if _is_functional(program, kept):
+    _refuse_changing(entry, program, read, lambda: _exported(entry, args, kwargs, trained))
+    mend(program)
+    if is_functional(program, kept):
         _refuse_aliases(entry, read, ())
         return program
     table = torch.export.default_decompositions()

@@ -91,12 +91,3 @@ def inference_is_no_grad() -> contextlib.AbstractContextManager[None]:
         self._inference_mode_context.__enter__()
 
     return swapped({(torch.inference_mode, "__enter__"): enter})
-
-
-def keep_detached(graph: torch.fx.Graph) -> None:
-    """Has what follows a `detach_` read its result, as run_decompositions drops it."""
-    order = {node: i for i, node in enumerate(graph.nodes)}
-    for node in graph.nodes:
-        if node.op == "call_function" and node.target is torch.ops.aten.detach_.default:
-            node.target = torch.ops.aten.detach.default
-            node.args[0].replace_all_uses_with(node, delete_user_cb=lambda user, i=order[node]: order[user] > i)

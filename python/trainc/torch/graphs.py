@@ -1,7 +1,8 @@
-"""Questions about graphs that torch.export gave."""
+"""Questions about graphs that torch.export gave, and what is mended in them."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -46,20 +47,116 @@ def same(a: torch.export.ExportedProgram | None, b: torch.export.ExportedProgram
     return a is b or bool(a and b and _graphs(a) == _graphs(b) and all(map(_equal, a.constants.values(), b.constants.values())))
 
 
+def _calls(graph: torch.fx.Graph, known: set[torch.fx.Node]) -> Iterator[tuple[torch.fx.Node, bool]]:
+    """The operations of a graph, and whether they are of what is `known` alone, which grows by them."""
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        is_known = known.issuperset(n for n in node.all_input_nodes if n.op != "get_attr") and not is_random(node)
+        if is_known or is_assertion(node):
+            known.add(node)
+        if not is_assertion(node):
+            yield node, is_known
+
+
 def _operations(graph: torch.fx.Graph, known: set[torch.fx.Node]) -> Iterator[str]:
     """The operations of a graph, and the numbers in them, on what is not `known`."""
-    for node in graph.nodes:
-        operands = [n for n in node.all_input_nodes if n.op != "get_attr"]
-        if node.op != "call_function" or is_assertion(node) or known.issuperset(operands) and not is_random(node):
-            known |= {node} if node.op == "call_function" else set()
+    for node, is_known in _calls(graph, known):
+        if is_known:
             continue
         yield f"{node.target} {map_arg((node.args, node.kwargs), lambda n: '')}"
         for region in regions(node):
             given = (n for n in region.graph.nodes if n.op == "placeholder")
+            operands = (n for n in node.all_input_nodes if n.op != "get_attr")
             yield from _operations(region.graph, {inner for inner, outer in zip(given, operands) if outer in known})
+
+
+def _constants(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
+    return {node for spec, node in zip(program.graph_signature.input_specs, program.graph.nodes) if spec.kind == InputKind.CONSTANT_TENSOR}
 
 
 def variable(program: torch.export.ExportedProgram) -> list[str]:
     """What a graph computes of inputs and of the state, but not what it computes of constants alone."""
-    specs = zip(program.graph_signature.input_specs, program.graph.nodes)
-    return list(_operations(program.graph, {node for spec, node in specs if spec.kind == InputKind.CONSTANT_TENSOR}))
+    return list(_operations(program.graph, _constants(program)))
+
+
+def is_functional(program: torch.export.ExportedProgram, kept: Collection[torch._ops.OpOverload | str]) -> bool:
+    """Whether run_decompositions, which traces all of it again, has nothing to do: no region, nothing that writes to a tensor, and no
+    operation but `kept` on what is not a constant."""
+    calls = ((node.target, is_known) for node, is_known in _calls(program.graph, _constants(program)) if node.target is not operator.getitem)
+    return all(isinstance(operation, torch._ops.OpOverload) and (is_known or operation in kept or str(operation) in kept)
+               and not operation._schema.is_mutable for operation, is_known in calls)
+
+
+# What is mended in them.
+
+def mend(program: torch.export.ExportedProgram) -> None:
+    """Has run_decompositions keep what a graph means."""
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            _mend_users(module.graph)
+            _keep_detached(module.graph)
+            _drop_assertions(module.graph)
+            _keep_regions(module.graph)
+            _keep_dropout(module.graph)
+            _name_padding(module.graph)
+            module.recompile()
+    program.graph.eliminate_dead_code(_has_effect)  # as run_decompositions does: what nothing uses reads no parameter
+
+
+def _keep_detached(graph: torch.fx.Graph) -> None:
+    """Has what follows a `detach_` read its result, as run_decompositions drops it."""
+    order = {node: i for i, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is torch.ops.aten.detach_.default:
+            node.target = torch.ops.aten.detach.default
+            node.args[0].replace_all_uses_with(node, delete_user_cb=lambda user, i=order[node]: order[user] > i)
+
+
+def _drop_assertions(graph: torch.fx.Graph) -> None:
+    for node in reversed(graph.nodes):
+        if is_assertion(node) and not node.users:
+            graph.erase_node(node)
+
+
+def _mend_users(graph: torch.fx.Graph) -> None:
+    """Notes all users of each node: torch.export forgets some of those before a `no_grad` region."""
+    for node in graph.nodes:
+        for operand in node.all_input_nodes:
+            operand.users.setdefault(node)
+
+
+def _keep_regions(graph: torch.fx.Graph) -> None:
+    """Detaches what `no_grad` regions return: run_decompositions inlines them and forgets it. (Of autocast it traces the casts.)"""
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target is not torch.ops.higher_order.wrap_with_set_grad_enabled or node.args[0]:
+            continue
+        for result in list(node.users):
+            with graph.inserting_after(result):
+                detached = graph.call_function(torch.ops.aten.detach.default, (result,))
+            detached.meta.update(result.meta)
+            result.replace_all_uses_with(detached, delete_user_cb=lambda user: user is not detached)
+
+
+def _keep_dropout(graph: torch.fx.Graph) -> None:
+    """Makes `dropout_` a dropout and a copy: run_decompositions would draw by `bernoulli_`, and dropout would be two operations."""
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target is torch.ops.aten.dropout_.default:
+            with graph.inserting_before(node):
+                dropped = graph.call_function(torch.ops.aten.dropout.default, node.args, node.kwargs)
+                dropped.meta.update(node.meta)
+            node.target, node.args, node.kwargs = torch.ops.aten.copy_.default, (node.args[0], dropped), {}
+
+
+def _name_padding(graph: torch.fx.Graph) -> None:
+    """Makes `pad` by a constant the operation of that name."""
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is torch.ops.aten.pad.default and not node.kwargs:
+            x, pad, mode, value = (*node.args, *("constant", None)[len(node.args) - 2:])
+            if mode == "constant":
+                node.target, node.args = torch.ops.aten.constant_pad_nd.default, (x, pad, value or 0.0)
+
+
+def _has_effect(node: torch.fx.Node) -> bool:
+    """PyTorch's is_impure sees no region that only writes, as one of `no_grad` that moves buffers."""
+    return node.is_impure() or any(_has_effect(n) for region in regions(node) for n in region.graph.nodes if n.op == "call_function")

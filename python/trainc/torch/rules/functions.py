@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -258,9 +258,19 @@ BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)  # the
 SHIFT = 10
 
 
-def _shifted(t: Translator, x: Value) -> tuple[Value, Value, list[Value], Value, Value, Value]:
-    """y = x or 1 - x; z = y or, if y is `below`, y + SHIFT; the numbers from y to z; whether x is `reflected`, then sin(pi x) and cos(pi x) up to
-    a sign that both have."""
+class _Shifted(NamedTuple):
+    """y = x or, if x is `reflected`, 1 - x; z = y or, if y is `below`, y + SHIFT; the numbers from y to z; where x is reflected sin(pi x) and
+    cos(pi x), up to a sign that both have."""
+
+    z: Value
+    below: Value
+    passed: list[Value]
+    reflected: Value
+    sine: Value
+    cosine: Value
+
+
+def _shifted(t: Translator, x: Value) -> _Shifted:
     reflected = t.b.compare("lt", x, t.b.like(0.5, x))
     y = t.b.select(reflected, t.b.binary("sub", t.b.like(1, x), x), x)
     below = t.b.compare("lt", y, t.b.like(SHIFT, x))
@@ -268,7 +278,8 @@ def _shifted(t: Translator, x: Value) -> tuple[Value, Value, list[Value], Value,
     start = t.b.select(below, y, t.b.like(1, x))
     rest = t.b.select(reflected, t.b.binary("sub", x, t.b.unary("round", x)), t.b.like(0.25, x))
     angle = t.b.binary("mul", rest, t.b.like(math.pi, x))
-    return z, below, [t.b.binary("add", start, t.b.like(k, x)) for k in range(SHIFT)], reflected, t.b.unary("sin", angle), t.b.unary("cos", angle)
+    passed = [t.b.binary("add", start, t.b.like(k, x)) for k in range(SHIFT)]
+    return _Shifted(z, below, passed, reflected, t.b.unary("sin", angle), t.b.unary("cos", angle))
 
 
 def _series(t: Translator, z: Value, coefficients: Sequence[float]) -> Value:
@@ -280,14 +291,15 @@ def _series(t: Translator, z: Value, coefficients: Sequence[float]) -> Value:
 
 
 def _digamma(t: Translator, x: Value) -> Value:
-    z, below, passed, reflected, sine, cosine = _shifted(t, x)
+    at = _shifted(t, x)
+    z = at.z
     inverse, zero = t.b.binary("div", t.b.like(1, z), z), t.b.like(0, z)
     series = _series(t, z, [0.0, *(b / (2 * k) for k, b in enumerate(BERNOULLI, 1))])
     result = t.b.binary("sub", t.b.unary("log", z), t.b.binary("add", t.b.binary("mul", inverse, t.b.like(0.5, z)), series))
-    sums = functools.reduce(lambda a, b: t.b.binary("add", a, b), (t.b.binary("div", t.b.like(1, z), k) for k in passed))
-    result = t.b.binary("sub", result, t.b.select(below, sums, zero))
-    turned = t.b.binary("mul", t.b.binary("div", cosine, sine), t.b.like(math.pi, z))
-    return t.b.binary("sub", result, t.b.select(reflected, turned, zero))
+    sums = functools.reduce(lambda a, b: t.b.binary("add", a, b), (t.b.binary("div", t.b.like(1, z), k) for k in at.passed))
+    result = t.b.binary("sub", result, t.b.select(at.below, sums, zero))
+    turned = t.b.binary("mul", t.b.binary("div", at.cosine, at.sine), t.b.like(math.pi, z))
+    return t.b.binary("sub", result, t.b.select(at.reflected, turned, zero))
 
 
 @rule(A.digamma.default)
@@ -302,14 +314,15 @@ def log_gamma(t: Translator, x: Value) -> Value:
     x = t.value(x, "f64")
     slope, same = _digamma(t, x), t.b.unary("stop_gradient", x)
     slope = t.b.select(t.b.compare("eq", slope, slope), slope, t.b.like(0, x))
-    z, below, passed, reflected, sine, _ = _shifted(t, same)
+    at = _shifted(t, same)
+    z = at.z
     series = t.b.binary("div", _series(t, z, [b / (2 * k * (2 * k - 1)) for k, b in enumerate(BERNOULLI, 1)]), z)
     power = t.b.binary("sub", t.b.binary("mul", t.b.binary("sub", z, t.b.like(0.5, z)), t.b.unary("log", z)), z)
     result = t.b.binary("add", t.b.binary("add", power, t.b.like(0.5 * math.log(2 * math.pi), z)), series)
-    product = t.b.unary("log", functools.reduce(lambda a, b: t.b.binary("mul", a, b), passed))
-    result = t.b.binary("sub", result, t.b.select(below, product, t.b.like(0, z)))
-    turned = t.b.unary("log", t.b.binary("div", t.b.like(math.pi, z), t.b.unary("abs", sine)))
-    result = t.b.select(reflected, t.b.binary("sub", turned, result), result)
+    product = t.b.unary("log", functools.reduce(lambda a, b: t.b.binary("mul", a, b), at.passed))
+    result = t.b.binary("sub", result, t.b.select(at.below, product, t.b.like(0, z)))
+    turned = t.b.unary("log", t.b.binary("div", t.b.like(math.pi, z), t.b.unary("abs", at.sine)))
+    result = t.b.select(at.reflected, t.b.binary("sub", turned, result), result)
     result = t.b.select(isinf(t, same), t.b.like(math.inf, z), result)
     return t.b.cast(with_gradient(t, result, (x, slope)), t.out.dtype)
 
