@@ -186,6 +186,18 @@ Value nn::castTo(OpBuilder &builder, Location loc, Value value,
   return nn::CastOp::create(builder, loc, value, elementType);
 }
 
+Value nn::getUnwidened(CastOp cast) {
+  auto producer = cast.getInput().getDefiningOp<CastOp>();
+  if (!producer)
+    return {};
+  auto narrow =
+      dyn_cast<FloatType>(getTensorType(producer.getInput()).getElementType());
+  auto wide = dyn_cast<FloatType>(producer.getType());
+  bool isBack =
+      narrow == cast.getType() && wide && narrow.getWidth() < wide.getWidth();
+  return isBack ? producer.getInput() : Value();
+}
+
 Value nn::reshapeTo(OpBuilder &builder, Location loc, Value value,
                     ArrayRef<int64_t> shape) {
   RankedTensorType type = getTensorType(value);

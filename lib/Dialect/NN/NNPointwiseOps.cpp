@@ -419,14 +419,9 @@ OpFoldResult CastOp::fold(FoldAdaptor adaptor) {
     return SplatElementsAttr::get(
         cast<ShapedType>(getResult().getType()),
         convertTo(to, splat.getSplatValue<APFloat>()));
-  // Back from a wider type: nothing was lost.
-  if (auto producer = getInput().getDefiningOp<CastOp>()) {
-    auto narrow = dyn_cast<FloatType>(
-        getTensorType(producer.getInput()).getElementType());
-    auto wide = dyn_cast<FloatType>(producer.getType());
-    if (narrow == getType() && wide && narrow.getWidth() < wide.getWidth())
-      return producer.getInput();
-  }
+  // Of a wide value with other users, too, the gradients are summed in its type.
+  if (Value narrow = nn::getUnwidened(*this); narrow && getInput().hasOneUse())
+    return narrow;
   return {};
 }
 

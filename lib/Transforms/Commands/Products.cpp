@@ -68,11 +68,10 @@ static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, RankedTensorType result,
 /// its users, so they must be the same with and without canonicalization.
 static void foldCasts(Block &block) {
   for (auto cast : llvm::make_early_inc_range(block.getOps<nn::CastOp>())) {
-    SmallVector<OpFoldResult> folded;
-    if (failed(cast->fold(folded)) || folded.empty())
-      continue;
-    auto value = dyn_cast<Value>(folded.front());
-    if (!value) // a constant stays as it is
+    Value value = cast.getInput().getType() == cast.getResult().getType()
+                      ? cast.getInput()
+                      : nn::getUnwidened(cast);
+    if (!value)
       continue;
     cast.getResult().replaceAllUsesWith(value);
     cast.erase();

@@ -10,6 +10,17 @@ func.func @cast_back(%x: tensor<8xbf16>) -> tensor<8xbf16> {
   return %1 : tensor<8xbf16>
 }
 
+// Of a wide value with other users, too, the gradients are summed in its type: the cast rounds their sum.
+// CHECK-LABEL: @cast_back_of_shared
+func.func @cast_back_of_shared(%x: tensor<8xbf16>) -> (tensor<8xbf16>, tensor<8xf32>) {
+  // CHECK: %[[WIDE:.*]] = nn.cast %{{.*}} to f32
+  // CHECK: nn.cast %[[WIDE]] to bf16
+  %0 = nn.cast %x to f32 : tensor<8xbf16>
+  %1 = nn.cast %0 to bf16 : tensor<8xf32>
+  %2 = nn.tanh %0 : tensor<8xf32>
+  return %1, %2 : tensor<8xbf16>, tensor<8xf32>
+}
+
 // A cast back from a narrower type rounds.
 // CHECK-LABEL: @cast_rounds
 func.func @cast_rounds(%x: tensor<8xf32>) -> tensor<8xf32> {

@@ -32,6 +32,10 @@ mlir::Value sumToShape(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value castTo(mlir::OpBuilder &builder, mlir::Location loc,
                    mlir::Value value, mlir::Type elementType);
 
+/// What a cast to a narrower type gives back, as it was before another one widened it; null
+/// if the cast rounds.
+mlir::Value getUnwidened(CastOp cast);
+
 /// `value` in shape `shape`; itself if it has it.
 mlir::Value reshapeTo(mlir::OpBuilder &builder, mlir::Location loc,
                       mlir::Value value, llvm::ArrayRef<int64_t> shape);
