@@ -47,12 +47,16 @@ def same(a: torch.export.ExportedProgram | None, b: torch.export.ExportedProgram
     return a is b or bool(a and b and _graphs(a) == _graphs(b) and all(map(_equal, a.constants.values(), b.constants.values())))
 
 
+def _operands(node: torch.fx.Node) -> list[torch.fx.Node]:
+    return [n for n in node.all_input_nodes if n.op != "get_attr"]
+
+
 def _calls(graph: torch.fx.Graph, known: set[torch.fx.Node]) -> Iterator[tuple[torch.fx.Node, bool]]:
     """The operations of a graph, and whether they are of what is `known` alone, which grows by them."""
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        is_known = known.issuperset(n for n in node.all_input_nodes if n.op != "get_attr") and not is_random(node)
+        is_known = known.issuperset(_operands(node)) and not is_random(node)
         if is_known or is_assertion(node):
             known.add(node)
         if not is_assertion(node):
@@ -67,8 +71,7 @@ def _operations(graph: torch.fx.Graph, known: set[torch.fx.Node]) -> Iterator[st
         yield f"{node.target} {map_arg((node.args, node.kwargs), lambda n: '')}"
         for region in regions(node):
             given = (n for n in region.graph.nodes if n.op == "placeholder")
-            operands = (n for n in node.all_input_nodes if n.op != "get_attr")
-            yield from _operations(region.graph, {inner for inner, outer in zip(given, operands) if outer in known})
+            yield from _operations(region.graph, {inner for inner, outer in zip(given, _operands(node)) if outer in known})
 
 
 def _constants(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:

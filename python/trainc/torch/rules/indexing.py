@@ -3,14 +3,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ...emit import Value, broadcast_shape
 from ..translate import TORCH_DTYPES, Translator, Unsupported, rule, unrepeated
-from .reductions import scanned
+from .reductions import as_row, scanned
 
 A = torch.ops.aten
 
@@ -19,21 +19,6 @@ def _positive(t: Translator, index: Value, size: int) -> Value:
     """PyTorch counts negative indices from the end."""
     below = t.b.compare("lt", index, t.b.like(0, index))
     return t.b.select(below, t.b.binary("add", index, t.b.like(size, index)), index)
-
-
-def _as_row(function: Callable[..., Value]) -> Callable[..., Value]:
-    """Has a rule take a tensor without dimensions as a row of one element, as PyTorch does."""
-
-    @functools.wraps(function)
-    def on_row(t: Translator, x: Any, *args: Any, **kwargs: Any) -> Value:
-        x = t.value(x)
-        if x.rank:
-            return function(t, x, *args, **kwargs)
-        args = tuple(a[None] if isinstance(a, torch.Tensor) and a.dim() == 0 else t.b.reshape(a, [1]) if isinstance(a, Value) and a.rank == 0 else a
-                     for a in args)
-        return t.b.reshape(function(t, t.b.reshape(x, [1]), *args, **kwargs), t.out.shape)
-
-    return on_row
 
 
 @rule(A.gather.default)
@@ -48,7 +33,7 @@ def gather(t: Translator, x: Value, dim: int, index: Any, sparse_grad: bool = Fa
 
 
 @rule(A.index_select.default)
-@_as_row
+@as_row
 def index_select(t: Translator, x: Value, dim: int, index: Any) -> Value:
     dim %= x.rank
     return rows_of(t, x, dim, t.value(index))
@@ -221,7 +206,7 @@ def _within(t: Translator, x: Value, part: Value, value: float) -> Value:
 
 
 @rule(A.scatter.src, A.scatter.value)
-@_as_row
+@as_row
 def scatter(t: Translator, x: Any, dim: int, index: Any, source: Any) -> Value:
     """x with source's elements where indices say, of equal ones the last."""
     x, index = t.value(x), t.value(index)
@@ -237,7 +222,7 @@ def scatter(t: Translator, x: Any, dim: int, index: Any, source: Any) -> Value:
 
 
 @rule(A.scatter.reduce, A.scatter.value_reduce)
-@_as_row
+@as_row
 def scatter_combined(t: Translator, x: Any, dim: int, index: Any, source: Any, *, reduce: str) -> Value:
     x, index = t.value(x), t.value(index)
     if isinstance(source, int | float):
@@ -246,7 +231,7 @@ def scatter_combined(t: Translator, x: Any, dim: int, index: Any, source: Any, *
 
 
 @rule(A.scatter_reduce.two)
-@_as_row
+@as_row
 def scatter_reduce(t: Translator, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Value:
     """The sum, product, mean or extremum of those of source's elements that an index sends to a place, and of x's there."""
     if reduce == "sum" and include_self:
@@ -288,7 +273,7 @@ def scatter_reduce(t: Translator, x: Any, dim: int, index: Any, source: Any, red
 
 
 @rule(A.scatter_add.default)
-@_as_row
+@as_row
 def scatter_add(t: Translator, x: Any, dim: int, index: Any, source: Any) -> Value:
     """x + the sums of source's elements by index."""
     x, index, source = t.value(x), t.value(index), t.value(source)
@@ -300,7 +285,7 @@ def scatter_add(t: Translator, x: Any, dim: int, index: Any, source: Any) -> Val
 
 
 @rule(A.index_add.default)
-@_as_row
+@as_row
 def index_add(t: Translator, x: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Value:
     x, index, source = t.value(x), t.value(index), t.value(source)
     dim %= x.rank
@@ -343,7 +328,7 @@ def _rolled(t: Translator, x: Value, shift: int, dim: int) -> Value:
 
 
 @rule(A.unfold.default)
-@_as_row
+@as_row
 def unfold(t: Translator, x: Value, dim: int, size: int, step: int) -> Value:
     """Windows along a dimension: strided slices, one per element of a window, in a new last dimension."""
     dim %= x.rank

@@ -16,6 +16,22 @@ from .functions import log1p_exp, with_gradient
 A = torch.ops.aten
 
 
+def as_row(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Has a rule take a tensor without dimensions as a row of one element, as PyTorch does; its results have the shape of the first."""
+
+    @functools.wraps(function)
+    def on_row(t: Translator, x: Any, *args: Any, **kwargs: Any) -> Any:
+        x = t.value(x)
+        if x.rank:
+            return function(t, x, *args, **kwargs)
+        args = tuple(a[None] if isinstance(a, torch.Tensor) and a.dim() == 0 else t.b.reshape(a, [1]) if isinstance(a, Value) and a.rank == 0 else a
+                     for a in args)
+        result = function(t, t.b.reshape(x, [1]), *args, **kwargs)
+        return tuple(t.b.reshape(r, t.out.shape) for r in result) if isinstance(result, tuple) else t.b.reshape(result, t.out.shape)
+
+    return on_row
+
+
 def dims_of(x: Value, dim: Any) -> list[int]:
     """All dimensions for None and []."""
     if dim is None or dim == []:
@@ -132,10 +148,9 @@ def any_or_all(t: Translator, x: Value, dim: Any = None, keepdim: bool = False) 
 
 
 @rule(A.softmax.int, A._softmax.default, A.log_softmax.int, A._log_softmax.default)
+@as_row
 def softmax(t: Translator, x: Value, dim: int, *_: Any, **__: Any) -> Value:
-    x = t.value(x, t.out.dtype)
-    rows = x if x.rank else t.b.reshape(x, [1])
-    return t.b.reshape(t.b.softmax(rows, dim % rows.rank, "log" in str(t.node.target)), x.shape)
+    return t.b.softmax(t.value(x, t.out.dtype), dim % x.rank, "log" in str(t.node.target))
 
 
 @rule(A._safe_softmax.default)
@@ -221,16 +236,15 @@ def logcumsumexp(t: Translator, x: Value, dim: int) -> Value:
 
 
 @rule(A.cummax.default, A.cummin.default)
+@as_row
 def running_extremum(t: Translator, x: Value, dim: int) -> tuple[Value, Value]:
     """The extremum so far and where it stands, of equal ones the last; after a NaN, NaN."""
-    rows = x if x.rank else t.b.reshape(x, [1])
-    dim, bits = dim % rows.rank, _comparable(t, rows)
+    dim, bits = dim % x.rank, _comparable(t, x)
     so_far = scanned(t, functools.partial(t.b.binary, "max" if ".cummax." in str(t.node.target) else "min"), bits, dim)
     is_one = t.b.binary("or", t.b.compare("eq", bits, so_far), t.b.compare("ne", bits, bits))
-    places = t.b.select(is_one, t.b.iota(dim, rows.shape, "i32"), t.b.splat(0, rows.shape, "i32"))
+    places = t.b.select(is_one, t.b.iota(dim, x.shape, "i32"), t.b.splat(0, x.shape, "i32"))
     places = scanned(t, functools.partial(t.b.binary, "max"), places, dim)
-    values = t.b.cast(t.b.gather(bits, places, dim), x.dtype)
-    return t.b.reshape(values, x.shape), t.b.reshape(t.b.cast(places, "i64"), x.shape)
+    return t.b.cast(t.b.gather(bits, places, dim), x.dtype), t.b.cast(places, "i64")
 
 
 def bucket_of(t: Translator, x: Value, boundaries: Value, right: bool, out: str) -> Value:
@@ -314,9 +328,9 @@ def _median(t: Translator, x: Value, dim: int) -> tuple[Value, Value]:
 
 
 @rule(A.median.dim, A.nanmedian.dim)
+@as_row
 def median(t: Translator, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
-    rows = x if x.rank else t.b.reshape(x, [1])
-    value, index = _median(t, rows, dim % rows.rank)
+    value, index = _median(t, x, dim % x.rank)
     return t.b.reshape(value, t.out.shape), t.b.reshape(index, t.out.shape)
 
 
