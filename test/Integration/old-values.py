@@ -1,7 +1,7 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """What a step reads of a buffer is what stood there before it, whatever it writes there: two buffers swapped, a history, outputs
-from before, sums in place beside other readers; on processors with and without optimizations, and on the GPU of tests."""
+from before, sums in place beside other readers; and of what it writes twice the last value stays; on processors with and without optimizations, and on the GPU of tests."""
 import os
 import sys
 import tempfile
@@ -37,8 +37,8 @@ WRITES
 }}
 """
 OPERATIONS = {"add": "nn.add %{}, %{} : {T}, {T}", "sub": "nn.sub %{}, %{} : {T}, {T}", "dot": "nn.matmul %{}, %{} : {T}, {T}",
-              "read": "train.read @{} : {T}"}
-# Values, as name: (operation, operands); what is written to which buffer, in order; outputs.
+              "read": "train.read @{} : {T}", "softmax": "nn.softmax %{} dim {} : {T}"}
+# Values, as name: (operation, operands), and writes among them; what is written to which buffer at the end, in order; outputs.
 CASES = {
     "history": ({}, [("x", "g"), ("g", "h")], []),
     "history, the other way": ({}, [("g", "h"), ("x", "g")], []),
@@ -52,6 +52,13 @@ CASES = {
     "sum of its own product": ({"k": ("read", "g"), "m": ("dot", "k", "y"), "s": ("add", "g", "m")}, [("s", "g")], []),
     "sums of two products, the later first": ({"a": ("dot", "x", "y"), "b": ("dot", "y", "x"), "c": ("add", "b", "a"),
                                               "s": ("add", "g", "c")}, [("s", "g")], []),
+    "two softmaxes": ({"s": ("softmax", "g", 1), "!": ("write", "s", "g"), "r": ("read", "g"), "t": ("softmax", "r", 0)},
+                      [("t", "g")], ["s"]),
+    "two products": ({"m": ("dot", "x", "y"), "!": ("write", "m", "g"), "r": ("read", "g"), "q": ("dot", "r", "y")}, [("q", "g")], []),
+    "a sum to two, then its product to one": ({"s": ("add", "g", "x"), "!": ("write", "s", "g"), "m": ("dot", "s", "y")},
+                                              [("s", "h"), ("m", "g")], []),
+    "a value that the next one does not need": ({"s": ("softmax", "g", 1), "!": ("write", "s", "g"), "t": ("softmax", "x", 0),
+                                                 "m": ("dot", "s", "t")}, [("m", "h"), ("t", "g")], []),
     "shift by products": ({"m": ("dot", "g", "h")}, [("m", "g"), ("g", "h")], ["h"]),
 }
 # Two scalars, each of which takes what the other was.
@@ -81,20 +88,32 @@ def module(values, writes, outputs):
     def operation(kind, *operands):
         return OPERATIONS[kind].format(*operands, T=T)
 
+    def write(value, buffer):
+        return f"  train.write %{value} to @{buffer} : {T}"
+
     names = [f"old_{name}" for name in outputs]
-    return (MODULE.replace("BODY", "\n".join(f"  %{name} = {operation(*value)}" for name, value in values.items()))
-            .replace("WRITES", "\n".join(f"  train.write %{value} to @{buffer} : {T}" for value, buffer in writes))
+    return (MODULE.replace("BODY", "\n".join(write(*value[1:]) if value[0] == "write" else f"  %{name} = {operation(*value)}"
+                                             for name, value in values.items()))
+            .replace("WRITES", "\n".join(write(*pair) for pair in writes))
             .replace("OUTPUTS", " -> (%s)" % ", ".join(f'"{n}"' for n in names) if names else "")
             .replace("YIELDED", "".join(f"%{name}, " for name in outputs)[:-2] + " " if names else "").replace("TYPES", f"{T}, " * len(names)))
 
 
 def expected(buffers, batch, values, writes, outputs):
     """The buffers and outputs of a step, in f64."""
-    seen = {**buffers, **batch}
+    def softmax(a, dim):
+        powers = np.exp(a)
+        return powers / powers.sum(dim, keepdims=True)
+
+    seen, state = {**buffers, **batch}, dict(buffers)
     for name, (kind, *operands) in values.items():
-        a, *b = (seen[operand] for operand in operands)
-        seen[name] = a if kind == "read" else a @ b[0] if kind == "dot" else a + b[0] if kind == "add" else a - b[0]
-    return {**buffers, **{buffer: seen[value] for value, buffer in writes}}, [seen[name] for name in outputs]
+        a, b = seen.get(operands[0]), seen.get(operands[-1])
+        if kind == "write":
+            state[operands[1]] = a
+        else:
+            seen[name] = (state[operands[0]] if kind == "read" else softmax(a, operands[1]) if kind == "softmax" else
+                          a @ b if kind == "dot" else a + b if kind == "add" else a - b)
+    return {**state, **{buffer: seen[value] for value, buffer in writes}}, [seen[name] for name in outputs]
 
 
 def error(found, wanted):

@@ -33,18 +33,22 @@ using namespace trainc::train;
 // Before grouping
 //===----------------------------------------------------------------------===//
 
-/// A read after a write of the same slice is the value written. Writes then stand
-/// at the end: whatever is not written in place is copied there.
+/// A read after a write of the same slice is the value written, and the last write of a
+/// slice the only one. Writes then stand at the end: whatever is not written in place is
+/// copied there.
 static void forwardWrites(Block &block) {
-  DenseMap<Attribute, Value> written;
+  DenseMap<Attribute, WriteOp> written;
   for (Operation &op : llvm::make_early_inc_range(block)) {
     if (auto write = dyn_cast<WriteOp>(op)) {
-      written[write.getTarget()] = write.getValue();
+      WriteOp &last = written[write.getTarget()];
+      if (last)
+        last.erase();
+      last = write;
     } else if (auto read = dyn_cast<ReadOp>(op)) {
-      auto it = written.find(read.getSource());
-      if (it == written.end())
+      WriteOp last = written.lookup(read.getSource());
+      if (!last)
         continue;
-      read.replaceAllUsesWith(it->second);
+      read.replaceAllUsesWith(last.getValue());
       read.erase();
     }
   }

@@ -57,32 +57,25 @@ static Value findOwner(Value value) {
   return value;
 }
 
-/// Whether something needs `value`, or a view of it, beside `operand` or after its op; a write
-/// that another one follows does not.
-static bool isNeededBeside(Value value, OpOperand &operand,
-                           const DenseMap<Attribute, Operation *> &lastWrites) {
+/// Whether something needs `value`, or a view of it, beside `operand` or after its op.
+static bool isNeededBeside(Value value, OpOperand &operand) {
   return llvm::any_of(value.getUses(), [&](OpOperand &use) {
     Operation *user = use.getOwner();
     if (user->getNumResults() == 1 && Buffers::viewed(user->getResult(0)))
-      return isNeededBeside(user->getResult(0), operand, lastWrites);
-    auto write = dyn_cast<WriteOp>(user);
-    return &use != &operand && !user->isBeforeInBlock(operand.getOwner()) &&
-           (!write || lastWrites.lookup(write.getTarget()) == write);
+      return isNeededBeside(user->getResult(0), operand);
+    return &use != &operand && !user->isBeforeInBlock(operand.getOwner());
   });
 }
 
 /// Copies what commands would change in place while it is still needed, and returns how often:
 /// two equal values may have become one since kernels were formed.
 static int64_t copyWhatIsNeeded(ListOp list, SymbolTable &symbols) {
-  DenseMap<Attribute, Operation *> lastWrites;
-  for (auto write : list.getBody().getOps<WriteOp>())
-    lastWrites[write.getTarget()] = write;
   int64_t copies = 0;
   for (Operation &op : list.getBody().front())
     for (OpOperand *operand : findInPlace(&op, symbols)) {
       Value value = operand->get(), owner = findOwner(value);
       if (!owner.getDefiningOp() || owner.getDefiningOp<ReadOp>() ||
-          !isNeededBeside(owner, *operand, lastWrites))
+          !isNeededBeside(owner, *operand))
         continue;
       OpBuilder b(&op);
       RankedTensorType type = nn::getTensorType(value);
@@ -129,10 +122,7 @@ struct ToBuffers {
             Layouts &layouts)
       : list(list), buffers(buffers), symbols(symbols), layouts(layouts),
         b(list.getContext()),
-        direct(buffers.direct.begin(), buffers.direct.end()) {
-    for (auto write : list.getBody().getOps<WriteOp>())
-      lastWrite[write.getTarget()] = write;
-  }
+        direct(buffers.direct.begin(), buffers.direct.end()) {}
 
   LogicalResult run();
 
@@ -160,7 +150,6 @@ private:
   LogicalResult convert(ConvolutionOp convolution);
   LogicalResult convert(FlattenOp flat);
   LogicalResult convertCollective(Operation *op);
-  bool isOverwritten(Operation *op);
   LogicalResult convert(Operation *op);
 
   ListOp list;
@@ -169,8 +158,7 @@ private:
   Layouts &layouts;
   OpBuilder b;
   DenseSet<Operation *> direct; // writes of what is made in its place
-  DenseMap<Attribute, Operation *> lastWrite;
-  DenseMap<Value, Root> roots; // of sources
+  DenseMap<Value, Root> roots;  // of sources
   DenseMap<Value, Value> tokens;
   /// Of sources that commands have changed in place: the value that stands there now.
   DenseMap<Value, Value> current;
@@ -381,17 +369,8 @@ LogicalResult ToBuffers::convertCollective(Operation *op) {
   return success();
 }
 
-/// Whether `op` writes what stands there already, and another write of the same follows: the
-/// value may have been changed in place meanwhile.
-bool ToBuffers::isOverwritten(Operation *op) {
-  return direct.contains(op) &&
-         lastWrite.lookup(cast<WriteOp>(op).getTarget()) != op;
-}
-
 LogicalResult ToBuffers::convert(Operation *op) {
   b.setInsertionPoint(op);
-  if (isOverwritten(op))
-    return success();
   if (failed(checkOperands(op)))
     return failure();
   if (auto launch = dyn_cast<LaunchOp>(op))
