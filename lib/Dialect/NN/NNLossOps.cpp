@@ -135,6 +135,22 @@ static Value whereWeighted(OpBuilder &b, Location loc, Value weight,
   return SelectOp::create(b, loc, counts, value, zero);
 }
 
+/// Whether the targets are classes, [..., 1].
+static Value buildIsClass(OpBuilder &b, CrossEntropyOp op) {
+  Location loc = op.getLoc();
+  SmallVector<int64_t> kept(getTensorType(op.getTargets()).getShape());
+  kept.push_back(1);
+  Value targets = reshapeTo(b, loc, op.getTargets(), kept);
+  auto compare = [&](CompareKind kind, int64_t value) {
+    Type type = getTensorType(targets).getElementType();
+    return CompareOp::create(b, loc, kind, targets,
+                             scalarConstant(b, loc, type, value));
+  };
+  Value isLow = compare(CompareKind::le,
+                        getTensorType(op.getLogits()).getShape().back() - 1);
+  return AndOp::create(b, loc, compare(CompareKind::ge, 0), isLow);
+}
+
 FailureOr<SmallVector<Value>> CrossEntropyOp::decompose(OpBuilder &b) {
   Location loc = getLoc();
   CrossEntropyParts parts = buildParts(b, *this);
@@ -165,10 +181,18 @@ CrossEntropyOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
         b, loc, parts.isTarget, constant(1 - smoothing + smoothing / classes),
         constant(smoothing / classes));
     Value softmax = ExpOp::create(b, loc, parts.logProbabilities);
-    Value factor = MulOp::create(b, loc, parts.weight, resultGrads[0]);
+    // Of a row without class lp[t] is 0: what is left is the mean's share.
+    Value isClass = buildIsClass(b, *this), weight = parts.weight;
+    if (smoothing == 0.0)
+      weight = SelectOp::create(b, loc, isClass, weight, constant(0.0));
+    else
+      softmax =
+          SelectOp::create(b, loc, isClass, softmax,
+                           MulOp::create(b, loc, softmax, constant(smoothing)));
+    Value factor = MulOp::create(b, loc, weight, resultGrads[0]);
     Value dx =
         MulOp::create(b, loc, SubOp::create(b, loc, softmax, target), factor);
-    dx = whereWeighted(b, loc, parts.weight, dx);
+    dx = whereWeighted(b, loc, weight, dx);
     operandGrads[0] = castTo(b, loc, dx, logits.getElementType());
   }
   if (getWeights()) {
@@ -392,6 +416,8 @@ ShardingRule nn::getRowSumRule(Operation *op, unsigned targets) {
     rows.push_back(rule.in(i, 0));
   rule.shareDims(FactorKind::Sum, 0,
                  getTensorType(op->getOperand(targets)).getRank(), rows);
+  if (targets + 1 < op->getNumOperands())
+    rule.weights = targets + 1;
   return rule;
 }
 
@@ -410,6 +436,8 @@ static ShardingRule getElementSumRule(Operation *op) {
         places.push_back(rule.in(i, dim));
     rule.share(FactorKind::Sum, places);
   }
+  if (op->getNumOperands() > 2)
+    rule.weights = 2;
   return rule;
 }
 

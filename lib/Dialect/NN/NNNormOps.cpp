@@ -423,22 +423,30 @@ ShardingRule LogSoftmaxOp::getShardingRule() {
 ShardingRule SoftmaxOp::getShardingRule() {
   return getRuleExcept(*this, getDim());
 }
+/// Rows of equal numbers have no norm where eps is 0, or so small that it counts as 0.
+static ShardingRule forEps(ShardingRule rule, const APFloat &eps) {
+  rule.needsEven = eps.convertToDouble() < std::numeric_limits<float>::min();
+  return rule;
+}
+
 ShardingRule LayerNormOp::getShardingRule() {
-  return getRuleExcept(*this, getTensorType(getInput()).getRank() - 1);
+  return forEps(getRuleExcept(*this, getTensorType(getInput()).getRank() - 1),
+                getEps());
 }
 ShardingRule RmsNormOp::getShardingRule() {
-  return getRuleExcept(*this, getTensorType(getInput()).getRank() - 1);
+  return forEps(getRuleExcept(*this, getTensorType(getInput()).getRank() - 1),
+                getEps());
 }
 
 ShardingRule GroupNormOp::getShardingRule() {
-  ShardingRule rule(*this);
+  ShardingRule rule = forEps(ShardingRule(*this), getEps());
   rule.share(FactorKind::Parallel, {rule.out(0, 0), rule.in(0, 0)});
   return rule;
 }
 
 ShardingRule BatchNormOp::getShardingRule() {
   // Statistics of the batch need all of it; its decomposition can be done in parts.
-  ShardingRule rule(*this);
+  ShardingRule rule = forEps(ShardingRule(*this), getEps());
   SmallVector<ShardingRule::Place> channels{rule.out(0, 1), rule.in(0, 1)};
   for (unsigned i = 1; i < 5; ++i)
     channels.push_back(rule.in(i, 0));

@@ -145,13 +145,14 @@ LogicalResult PowOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
         Value isZero = e.compare(P::OEQ, y, e.number(0.0));
         return e.mul(args[0], e.select(isZero, e.number(0.0), slope));
       });
-  Value rhs = mapOf(b, loc, {g, getLhs(), getResult()},
-                    [](const Expr &e, ValueRange args) {
-                      Value x = args[1];
-                      Value isZero = e.compare(P::OEQ, x, e.number(0.0));
-                      Value log = e.log(e.select(isZero, e.number(1.0), x));
-                      return e.mul(args[0], e.mul(args[2], log));
-                    });
+  Value rhs = mapOf(
+      b, loc, {g, getLhs(), getResult()}, [](const Expr &e, ValueRange args) {
+        Value x = args[1];
+        Value isZero = e.compare(P::OEQ, x, e.number(0.0));
+        Value log = e.log(e.select(isZero, e.number(1.0), x));
+        Value slope = e.select(isZero, e.number(0.0), e.mul(args[2], log));
+        return e.mul(args[0], slope);
+      });
   operandGrads[0] = sumToShape(b, loc, lhs, getTensorType(getLhs()).getShape());
   operandGrads[1] = sumToShape(b, loc, rhs, getTensorType(getRhs()).getShape());
   return success();

@@ -2,6 +2,7 @@
 #include "DecomposeWhole.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -81,4 +82,60 @@ bool parts::decomposeWhole(Operation &op, bool needsGradients) {
   op.replaceAllUsesWith(*values);
   op.erase();
   return true;
+}
+
+/// How many leading dimensions have all of those of the terms that are uneven.
+template <typename Op>
+static int64_t countUneven(const parts::Grid &grid, Op op,
+                           ArrayRef<parts::Split> splits) {
+  int64_t rank = 0;
+  for (auto [operand, split] : llvm::zip(op->getOperands(), splits)) {
+    if (operand != op->getOperand(0) && operand != op.getTargets() &&
+        operand != op.getWeights())
+      continue;
+    ArrayRef<int64_t> shape = nn::getTensorType(op.getTargets()).getShape();
+    for (auto [dim, size, part] :
+         llvm::enumerate(shape.take_front(split.size()),
+                         ArrayRef(split).take_front(shape.size())))
+      if (!part.isWhole() && grid.isUneven(size, part))
+        rank = std::max<int64_t>(rank, dim + 1);
+  }
+  return rank;
+}
+
+/// `perElement`: weights may have the first of the terms' dimensions alone.
+template <typename Op>
+static bool weigh(const parts::Grid &grid, Op op, ArrayRef<parts::Split> splits,
+                  bool perElement) {
+  int64_t rank = countUneven(grid, op, splits);
+  Value weights = op.getWeights();
+  if (!rank || (weights && nn::getTensorType(weights).getRank() >= rank))
+    return false;
+  OpBuilder b(op);
+  ArrayRef<int64_t> shape = nn::getTensorType(op.getTargets()).getShape();
+  if (perElement)
+    shape = shape.take_front(rank);
+  if (weights) {
+    SmallVector<int64_t> some(nn::getTensorType(weights).getShape());
+    some.resize(rank, 1);
+    weights = nn::reshapeTo(b, op.getLoc(), weights, some);
+  } else {
+    Type compute = nn::getTensorType(op.getCount()).getElementType();
+    weights = nn::scalarConstant(b, op.getLoc(), compute, 1.0);
+  }
+  op.getWeightsMutable().assign(nn::BroadcastOp::create(
+      b, op.getLoc(), nn::getTensorType(weights).clone(shape), weights));
+  return true;
+}
+
+bool parts::weighUneven(const Grid &grid, Operation &op,
+                        ArrayRef<Split> splits) {
+  return llvm::TypeSwitch<Operation *, bool>(&op)
+      .Case<nn::MseOp, nn::BceWithLogitsOp>([&](auto loss) {
+        return weigh(grid, loss, splits, /*perElement=*/true);
+      })
+      .Case<nn::CrossEntropyOp, nn::LinearCrossEntropyOp>([&](auto loss) {
+        return weigh(grid, loss, splits, /*perElement=*/false);
+      })
+      .Default(false);
 }

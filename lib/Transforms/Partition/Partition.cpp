@@ -211,7 +211,6 @@ static Attribute getFill(Operation &op, nn::FactorKind kind, Type element) {
 void Partitioner::fillOperands(Operation &op, const nn::ShardingRule &rule,
                                const Plan &plan,
                                MutableArrayRef<Value> operands) {
-  DenseSet<unsigned> filled; // zeros in one operand of a product are enough
   for (auto [i, split] : llvm::enumerate(plan.operands)) {
     RankedTensorType global = nn::getTensorType(op.getOperand(i));
     for (auto [dim, part] : llvm::enumerate(split)) {
@@ -221,8 +220,9 @@ void Partitioner::fillOperands(Operation &op, const nn::ShardingRule &rule,
       unsigned factor = getOnlyFactor(rule, rule.operands[i][dim]);
       nn::FactorKind kind = rule.factors[factor].kind;
       Attribute fill = getFill(op, kind, global.getElementType());
-      if (!fill ||
-          (kind == nn::FactorKind::Sum && !filled.insert(factor).second))
+      // Zeros in one operand are enough.
+      if (!fill || (kind == nn::FactorKind::Sum &&
+                    findWeights(rule, factor) != static_cast<unsigned>(i)))
         continue;
       operands[i] = cutter.fillUp(operands[i], dim, size, part, fill);
     }
@@ -322,6 +322,10 @@ LogicalResult Partitioner::convertOp(Operation &op, bool &replaced) {
     for (Value result : op.getResults())
       results.push_back(wholeLayout(result));
     cloneWith(op, operands, results);
+    return success();
+  }
+  if (weighUneven(grid, op, splits)) {
+    replaced = true;
     return success();
   }
   std::string problem = "has no rule by which it is done in parts";

@@ -159,6 +159,27 @@ unsigned parts::getOnlyFactor(const nn::ShardingRule &rule,
                         [&](unsigned i) { return rule.factors[i].size > 1; });
 }
 
+std::optional<unsigned> parts::findWeights(const nn::ShardingRule &rule,
+                                           unsigned factor) {
+  SmallVector<unsigned> candidates;
+  if (rule.weights)
+    candidates.push_back(*rule.weights);
+  for (ArrayRef<unsigned> group : rule.linear)
+    llvm::append_range(candidates, group);
+  for (unsigned operand : candidates)
+    for (ArrayRef<unsigned> factors : rule.operands[operand])
+      if (llvm::is_contained(factors, factor))
+        return operand;
+  return std::nullopt;
+}
+
+/// Whether parts of `factor` may be filled up.
+static bool mayBeUneven(const nn::ShardingRule &rule, unsigned factor) {
+  nn::FactorKind kind = rule.factors[factor].kind;
+  return !rule.needsEven && kind != nn::FactorKind::Whole &&
+         (kind != nn::FactorKind::Sum || findWeights(rule, factor));
+}
+
 /// Splits `factors`, of one dimension, as `dim` says: behind its blocks the slowest first,
 /// each as far as it goes. False if that does not come out even and there is more than
 /// one.
@@ -168,7 +189,7 @@ bool Planner::assign(ArrayRef<unsigned> factors, const DimSplit &dim) {
     unsigned only = getOnlyFactor(rule, factors);
     if (grid.isUneven(rule.factors[only].size, dim)) {
       splits[only] = dim;
-      return rule.factors[only].kind != nn::FactorKind::Whole;
+      return mayBeUneven(rule, only);
     }
   }
   int64_t blocks = dim.blocks;

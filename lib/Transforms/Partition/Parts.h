@@ -81,6 +81,11 @@ struct Plan {
 unsigned getOnlyFactor(const nn::ShardingRule &rule,
                        llvm::ArrayRef<unsigned> factors);
 
+/// The operand whose zeros are what fills up parts of `factor`, a sum; none if zeros of no
+/// operand count nothing.
+std::optional<unsigned> findWeights(const nn::ShardingRule &rule,
+                                    unsigned factor);
+
 /// Plans an op by its rule and by what its operands are split over; those that are whole
 /// along a dimension may get a split there. `problem` says why it cannot be done.
 llvm::FailureOr<Plan> planParts(const Grid &grid, const nn::ShardingRule &rule,

@@ -103,6 +103,11 @@ def binary():
                  div=(jnp.divide, normal, positive), pow=(jnp.power, positive, normal))
     for (op, (f, first, second)), (a, b) in product(table.items(), BROADCAST):
         yield Case(op, f"nn.{op} {{0}}, {{1}} : {types(2)}", [first(a), second(b)], f)
+    # The gradient of an exponent is 0 where the base is, also where the power is infinite.
+    zeros = np.where(rng.integers(0, 2, ODD), 0.0, positive(ODD))
+    yield Case("pow", f"{{tmp}} = nn.pow {{0}}, {{1}} : {types(2)}\n{{out}} = nn.min {{tmp}}, {{2}} : {{t0}}, {{t2}}",
+               [fixed(zeros), -positive(ODD), fixed(np.full(ODD, 9.0))],
+               lambda x, y, c: jnp.where(x == 0, c, jnp.minimum(jnp.where(x == 0, 1.0, x) ** y, c)))
     for (op, f), (a, b) in product(dict(max=jnp.maximum, min=jnp.minimum).items(), BROADCAST):
         yield Case(op, f"nn.{op} {{0}}, {{1}} : {types(2)}", [grid(a), grid(b, 1 / 32)], f)
     for a, b in BROADCAST:
@@ -355,7 +360,8 @@ def attention():
 
 def class_loss(logits, y, w=None, ignore=-100, smoothing=0.0):
     p = jax.nn.log_softmax(logits, -1)
-    picked = jnp.take_along_axis(p, jnp.where(y == ignore, 0, y)[..., None], -1)[..., 0]
+    has_class = (y >= 0) & (y < logits.shape[-1])
+    picked = jnp.take_along_axis(p, jnp.where(has_class, y, 0)[..., None], -1)[..., 0] * has_class
     loss = -(1 - smoothing) * picked - smoothing * p.mean(-1)
     return jnp.sum(jnp.where(y == ignore, 0.0, loss * (1 if w is None else w)))
 
@@ -395,6 +401,16 @@ def losses():
             yield Case("linear_cross_entropy", f"nn.linear_cross_entropy {{0}}, {{1}}, {{2}} {text}",
                        [hidden, table, rest[0], normal(classes), *rest[1:]],
                        lambda h, t, y, b, *a, s=settings: class_loss(h @ t + b, y, *a, **s), 2)
+        # Targets that are computed, some of which are no class.
+        for words, attributes, settings in (("", "", {}), (" weights {W}", smooth, settings)):
+            for op, given, kinds in (("cross_entropy", [normal(shape)], "{t0}, {t1}"),
+                                     ("linear_cross_entropy", [hidden, table], "{t0}, {t1}, {t2}")):
+                at, rest = len(given), [w] if words else []
+                text = (f"{{tmp}} = nn.add {{{at}}}, {{{at}}} : {{t{at}}}, {{t{at}}}\n"
+                        f"{{out}}:2 = nn.{op} {', '.join(f'{{{k}}}' for k in range(at))}, {{tmp}}{words.replace('W', str(at + 1))}{attributes} : "
+                        f"{kinds}{', {t%d}' % (at + 1) if words else ''}")
+                yield Case(op, text, [*given, y, *rest], lambda *a, n=at, s=settings: class_loss(
+                    a[0] if n == 1 else a[0] @ a[1], 2 * a[n], *a[n + 1:], **s), 2)
         # Weights and targets that are trained, and the gradient of the count.
         settings = dict(ignore=-1, smoothing=0.1)
         yield Case("cross_entropy", counted("cross_entropy", f"{{0}}, {{1}} weights {{2}}{smooth} : {types(3)}"),

@@ -61,6 +61,11 @@ struct ShardingRule {
   /// Groups of operands in which the op is linear, in those of one group together: if
   /// each of them is a sum, the results are the sums of those of the terms.
   llvm::SmallVector<llvm::SmallVector<unsigned>> linear;
+  /// An operand that makes terms of the sums along its factors count nothing where it is
+  /// 0, as those in `linear` do.
+  std::optional<unsigned> weights;
+  /// Whether parts must be even: no number fills up what is missing of one.
+  bool needsEven = false;
 };
 
 /// The rule of `op`: its own, or that of a pointwise op; none if it has none.
