@@ -6,6 +6,7 @@
 // finite flag, clip factor, updates. It needs optimizers and schedules as regions.
 //
 //===----------------------------------------------------------------------===//
+#include "NameSlices.h"
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
@@ -324,11 +325,14 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   ParamsByAxes clipped, unclipped;
   llvm::MapVector<StringAttr, ParamsByAxes> groups;
   SymbolTable symbols(module);
+  Type narrowest = b.getF64Type(); // of gradients
   for (auto param : module.getOps<ParamOp>()) {
     if (!step.trains(param))
       continue;
     Attribute ref = FlatSymbolRefAttr::get(param.getSymNameAttr());
     auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
+    if (gradientType(param).getElementType() != b.getF64Type())
+      narrowest = b.getF32Type();
     ArrayAttr axes = param.getPartAxes();
     groups[optimizer.getSymNameAttr()][axes].push_back(ref);
     (optimizer.getClip() ? clipped : unclipped)[axes].push_back(ref);
@@ -340,20 +344,27 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
                                  s.constant(0.0));
   };
   Value square = sumSquares(s, clipped);
-  Value all =
-      unclipped.empty() ? square : s.add(square, sumSquares(s, unclipped));
-  Value finite = isFinite(s.mul(all, scale));
+  Value rest = unclipped.empty() ? Value() : sumSquares(s, unclipped);
+  Value all = rest ? s.add(square, rest) : square;
   Value norm =
       s.mul(nn::SqrtOp::create(b, loc, clipped.empty() ? all : square), scale);
   Value limit = s.read("clip_limit");
   Value factor = step.getClipKind() == ClipKind::global_norm
                      ? s.clipFactor(limit, norm)
                      : s.constant(1.0);
+  Value clippedScale = s.mul(scale, factor);
+  // Scaled, gradients that no clip makes smaller are to be numbers of their type, too.
+  ClipKind kind = step.getClipKind();
+  Value size = kind == ClipKind::global_norm && !rest ? clippedScale : scale;
+  if (Value open = kind == ClipKind::none ? all : rest)
+    size = s.add(size, s.mul(nn::SqrtOp::create(b, loc, open), scale));
+  size =
+      nn::castTo(b, loc, nn::castTo(b, loc, size, narrowest), b.getF64Type());
+  Value finite = isFinite(s.add(s.mul(all, scale), size));
   s.write(norm, "grad_norm");
   s.write(factor, "clip_factor");
   s.write(scale, "read_scale");
   s.write(finite, "finite");
-  Value clippedScale = s.mul(scale, factor);
 
   auto buildUpdate = [&](StringAttr name, ArrayRef<Attribute> params,
                          ArrayAttr axes) {
@@ -387,36 +398,6 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
           "skipped");
   if (step.getLossScaleRule())
     buildLossScale(s, finite);
-}
-
-/// Reads and writes of parameters and buffers name their slices.
-static void nameSlices(Operation *entry, SymbolTable &symbols, bool ema) {
-  MLIRContext *context = entry->getContext();
-  auto rename = [&](SymbolRefAttr ref) -> SymbolRefAttr {
-    if (!ref.getNestedReferences().empty())
-      return ref;
-    StringAttr name = ref.getRootReference();
-    if (auto param = symbols.lookup<ParamOp>(name)) {
-      bool average =
-          ema && !param.getFrozen() &&
-          symbols.lookup<OptimizerOp>(*param.getOptimizer()).getEma();
-      RankedTensorType type =
-          average ? gradientType(param) : param.getTensorType();
-      return sliceRef(context,
-                      arenaName(average ? stateRole("ema") : kMasterArena.str(),
-                                type.getElementType(), param),
-                      name);
-    }
-    Type element =
-        symbols.lookup<BufferOp>(name).getTensorType().getElementType();
-    return sliceRef(context, bufferArena(element), name);
-  };
-  entry->walk([&](Operation *op) {
-    if (auto read = dyn_cast<ReadOp>(op))
-      read.setSourceAttr(rename(read.getSource()));
-    else if (auto write = dyn_cast<WriteOp>(op))
-      write.setTargetAttr(rename(write.getTarget()));
-  });
 }
 
 /// Gives every op that draws the scalars that its draws depend on.

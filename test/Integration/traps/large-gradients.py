@@ -1,8 +1,10 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """Gradients that are finite in f32, but not their squares (above 1.8e19) or those of one alone (below 1e-23): the norm is
-that of f64, the clip is by it, and no update is skipped, in every way to compile; infinity and NaN still skip."""
+that of f64, the clip is by it, and no update is skipped, in every way to compile; infinity and NaN still skip, as do gradients
+that are infinite once they are averaged."""
 import os
+import re
 import sys
 
 import numpy as np
@@ -67,6 +69,20 @@ def main():
             moved = norm(parameters_of(t)["a"] - start) / norm(start)
             if not abs(moved - 0.5) < 1e-3:
                 sys.exit(f"lamb, {options}: moved by {moved} of the parameter's norm")
+    # Over a weight so small an average is no number of its type; what a clip makes of it is.
+    gradient = np.full(9001, 1e30, np.float32)
+    gradient[::2] = 0
+    for clip, weight, updated in (("", 1e-10, False), ("", 1e-40, False), (CLIPS[0], 1e-10, True), (CLIPS[1], 1e-10, True),
+                                  ("clip(value<1.0>)", 1e-10, True), ("", 1e-5, True)):
+        text = re.sub(r"(@step\(.*?)\)", r"\1, %n: tensor<f64>)", module(OPTIMIZER, PARAMETERS[:1], clip))
+        text = re.sub(r"(loss\(.*\)) : tensor<f64>", r"\1 weight(%n) : tensor<f64>, tensor<f64>", text)
+        for options in WAYS:
+            with trainer(text, *options) as t:
+                t.write("a", np.zeros(9001))
+                result = t.step(ga=gradient, n=weight)
+                found = parameters_of(t)["a"]
+                if bool(result.updated) != updated or not np.isfinite(found).all() or found.any() != updated:
+                    sys.exit(f"{clip}, weight {weight}, {options}: updated {result.updated}, {found[:4]}")
 
 
 if __name__ == "__main__":
