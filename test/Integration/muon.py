@@ -1,12 +1,13 @@
 # REQUIRES: jax
 # RUN: %python %s
 """Muon against optax's Newton-Schulz iterations: tall, wide and square matrices, every flag, clips, windows, averages, copies in bf16; the
-same bits with all passes and without; on two ranks as on one; refusals.
+same bits with all passes and without; behind updates of other kinds; on two ranks as on one; refusals.
 
 The loss is the sum over parameters of parameter times input, so the gradient is the input. The momentum is PyTorch's:
 m' = momentum m + (1 - momentum) g. In f64 tensors of ten updates are within 1e-10, relative; with products in bf16, updates within 5 %.
 """
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -132,6 +133,7 @@ def on_one_rank(folder):
         if results[1:]:
             bad += check(f"{name}: the same bits without passes", all(np.array_equal(results[0][n], results[1][n]) for n in SHAPES))
             bad += check(f"{name}: by definitions", apart(results[0], results[2]) <= BAR)
+    bad += behind_others(folder, start)
     # Of bf16 the moves are compared.
     settings, clauses, ema = CASES["default"]
     steps = [{n: g.astype(np.float32) for n, g in step.items()} for step in data()]
@@ -140,6 +142,19 @@ def on_one_rank(folder):
         compile_module(module(settings, clauses, ema, "f32"), os.path.join(folder, "m.so")), narrow, steps)
     moved = max(float(np.linalg.norm(got[n] - want[n]) / np.linalg.norm(want[n] - start[n])) for n in MATRICES)
     return bad + check("products in bf16", 0 < moved <= BAR_BF16, moved)
+
+
+def behind_others(folder, start):
+    """Matrices of one bucket, each of another kind of update."""
+    others = dict(nesterov=False), dict(steps=3)
+    text = module(dict(bf16=False), "", "").replace("train.param", "".join(
+        f"train.optimizer @{name} = muon<lr = 0.02, bf16 = false, {', '.join(f'{k} = {attribute(v)}' for k, v in settings.items())}>\n"
+        for name, settings in zip(("second", "third"), others)) + "train.param", 1)
+    for n, name in zip(MATRICES[1:], ("second", "third")):
+        text = re.sub(rf"(@{n} .*)optimizer\(@muon\)", rf"\1optimizer(@{name})", text)
+    want = {n: expected(settings, "", "", start, data())[n] for n, settings in zip(MATRICES, ({}, *others))}
+    got = trained(compile_module(text, os.path.join(folder, "m.so")), start, data())
+    return check("behind updates of other kinds", apart(got, want) <= BAR, apart(got, want))
 
 
 def on_two_ranks(folder):

@@ -195,6 +195,9 @@ def check_everything(folder):
             text = in_parts(model(clip, extra))
             bad += against_one(f"parts of all kinds, {clip}", text, folder, everything, mesh)
             bad += against_one(f"parts of all kinds, {clip}", text, folder, everything, mesh, ALL_MODES, options=(EACH,))
+    for passes in ("train-fuse-optimizer", "train-coalesce"):
+        bad += against_one("parts of all kinds, by parameter", in_parts(model("")), folder, everything, dict(model=2), ("none",),
+                           options=(f"--disable-pass={passes}",))
     (_, exact, _), = run(everything, compiled(model(*CLIPS[0]), folder), 1)
     skips = [skipped for _, skipped, *_ in exact[:len(WINDOWS)]]
     return bad + check("the infinity and windows without terms skip", skips == [0, 0, 1, 2, 2, 2], skips)

@@ -54,7 +54,12 @@ Value SegmentUpdates::readArena(OpBuilder &b, Location loc, StringRef name,
 
 Value SegmentUpdates::readGradient(OpBuilder &b, ParamOp param) {
   RankedTensorType type = gradientType(param);
-  std::string name = arenaName(kGradientArena, type.getElementType(), param);
+  return readSlice(
+      b, param, arenaName(kGradientArena, type.getElementType(), param), type);
+}
+
+Value SegmentUpdates::readSlice(OpBuilder &b, ParamOp param, StringRef name,
+                                RankedTensorType type) {
   BucketOp bucket = bucketOf(param);
   if (!bucket ||
       !written.contains(sliceRef(b.getContext(), name, bucket.getSymName())))
@@ -301,9 +306,7 @@ void SegmentUpdate::buildDirections() {
       RankedTensorType type = param.getTensorType(), wide = gradientType(param);
       MapBuilder m(b, at);
       auto add = [&](StringRef arena, RankedTensorType ofSlice) {
-        return m.add(ReadOp::create(
-            b, at, ofSlice,
-            sliceRef(b.getContext(), arena, param.getSymName())));
+        return m.add(all.readSlice(b, param, arena, ofSlice));
       };
       UpdateElement e;
       e.parameter =
@@ -366,9 +369,12 @@ void SegmentUpdate::create(ElementCode &code, UpdateElement &e,
       split.grouped, code.each, sharding.shard, table.toAttr(b),
       /*indexed=*/e.random.index != nullptr, targets);
   map.getBody().takeBody(*split.region);
-  for (auto [result, target] : llvm::zip(map.getOutputs(), targets))
-    WriteOp::create(b, loc, result,
-                    code.arrays[target].getDefiningOp<ReadOp>().getSource());
+  for (auto [result, target] : llvm::zip(map.getOutputs(), targets)) {
+    SymbolRefAttr source =
+        code.arrays[target].getDefiningOp<ReadOp>().getSource();
+    WriteOp::create(b, loc, result, source);
+    all.written.insert(source);
+  }
 }
 
 /// Checks the arenas that it reads and writes.

@@ -33,6 +33,10 @@ public:
 private:
   friend struct SegmentUpdate;
 
+  /// What `param` has in an arena, of `type`: of its bucket where the list has written this.
+  mlir::Value readSlice(mlir::OpBuilder &b, train::ParamOp param,
+                        llvm::StringRef arena, mlir::RankedTensorType type);
+
   /// Null where there are none.
   train::BucketOp bucketOf(train::ParamOp param) {
     return buckets.lookup(param.getSymNameAttr());
