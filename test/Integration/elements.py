@@ -1,12 +1,14 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """Elements at the edges of their types, against NumPy: quotients of integers in rows of odd lengths, by zero and past the range;
-whole powers; remainders; sums that are cast to narrower types and back; sums of products of which one is broadcast. By the kernels of this
+whole powers; remainders; ramps past what is exact; rows that stand in no thread's stack; sums that are cast to narrower types and back; sums of products of which one is broadcast. By the kernels of this
 machine, of AVX2 and by definitions.
 """
 import os
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -65,6 +67,39 @@ def powers():
           nn.yield %p : f32
         }}"""
         yield dict(x=(kind, x)), body, kind, x ** np.float32(exponent)
+    for n in 1, 13:
+        x, y = np.full(n, -1, np.float32), np.full(n, 2 ** 24 + 1, np.int32)
+        kind, whole = f"tensor<{n}xf32>", f"tensor<{n}xi32>"
+        body = f"""%r = nn.map(%x, %y) : ({kind}, {whole}) -> {kind} {{
+        ^bb0(%a: f32, %i: i32):
+          %p = math.fpowi %a, %i : f32, i32
+          nn.yield %p : f32
+        }}"""
+        yield dict(x=(kind, x), y=(whole, y)), body, kind, x
+
+
+def ramps():
+    """Rounded to their type, whether stored or not."""
+    for element, n in (("bf16", 300), ("f16", 2100)):
+        x = np.zeros((2, n), np.float32)
+        body = f"""%i = nn.iota dim 1 : tensor<2x{n}x{element}>
+        %f = nn.cast %i to f32 : tensor<2x{n}x{element}>
+        %r = nn.add %f, %x : tensor<2x{n}xf32>, tensor<2x{n}xf32>"""
+        exact = np.arange(n) < {"bf16": 256, "f16": 2048}[element]
+        pairs = 2 * np.round(np.arange(n) / 2)  # to even
+        yield dict(x=(f"tensor<2x{n}xf32>", x)), body, f"tensor<2x{n}xf32>", np.tile(np.where(exact, np.arange(n), pairs), (2, 1))
+
+
+def long_rows():
+    n, kind = 250_000, "tensor<2x250000xf32>"
+    x = np.random.default_rng(5).standard_normal((2, n)).astype(np.float32)
+    body = f"""%p = nn.softmax %x dim 1 : {kind}
+        %l = nn.log_softmax %x dim 1 : {kind}
+        %q = nn.mul %p, %l : {kind}, {kind}
+        %r = nn.reduce sum %q dims [1] : {kind}"""
+    powers = np.exp(x.astype(np.float64))
+    p = powers / powers.sum(1, keepdims=True)
+    yield dict(x=(kind, x)), body, "tensor<2xf32>", (p * np.log(p)).sum(1)
 
 
 def remainders():
@@ -139,7 +174,7 @@ def module(cases):
 
 def main():
     runtime, wrong = Runtime(RUNTIME_LIBRARY), []
-    cases = [*quotients(), *powers(), *remainders(), *sums(), *products()]
+    cases = [*quotients(), *powers(), *remainders(), *ramps(), *long_rows(), *sums(), *products()]
     with tempfile.TemporaryDirectory() as folder:
         for options in (), ("--target-cpu=x86-64-v3",), ("--reference",):
             library = compile_module(module(cases), os.path.join(folder, "model.so"), *options)
@@ -156,4 +191,8 @@ def main():
     return 1 if wrong else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    # By a thread of little stack.
+    threading.stack_size(1 << 19)
+    with ThreadPoolExecutor(1) as pool:
+        sys.exit(pool.submit(main).result())

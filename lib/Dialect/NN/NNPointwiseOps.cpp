@@ -446,6 +446,25 @@ LogicalResult BroadcastOp::verify() {
 
 void YieldOp::build(OpBuilder &, OperationState &) {}
 
+LogicalResult nn::verifyScalarOps(Operation *op, Region &region,
+                                  StringRef tag) {
+  for (Operation &inner : region.front().without_terminator()) {
+    Dialect *dialect = inner.getDialect();
+    if (!isa_and_nonnull<arith::ArithDialect, math::MathDialect>(dialect) ||
+        !isMemoryEffectFree(&inner) || inner.getNumRegions() != 0)
+      return (op->emitOpError("expects side-effect-free scalar arith and math "
+                              "ops only (")
+              << tag << "), got '" << inner.getName() << "'")
+                 .attachNote(inner.getLoc())
+             << "here";
+    for (Type type : inner.getResultTypes())
+      if (!type.isIntOrIndexOrFloat())
+        return op->emitOpError("expects scalars in its region (")
+               << tag << "), got " << type;
+  }
+  return success();
+}
+
 LogicalResult MapOp::verify() {
   if (getNumResults() == 0)
     return emitOpError("expects at least one result");
@@ -475,7 +494,21 @@ LogicalResult MapOp::verify() {
     if (shapeOf(output) != ArrayRef<int64_t>(*shape))
       return emitOpError("expects results of the broadcast shape (C3), got ")
              << output.getType();
-  return success();
+  return verifyScalarOps(*this, getBody(), "C4");
+}
+
+Operation *nn::buildWholePower(OpBuilder &b, Location loc, Value base,
+                               Value exponent) {
+  Type type = base.getType(), wide = b.getF64Type();
+  if (auto vector = dyn_cast<VectorType>(type))
+    wide = vector.clone(wide);
+  if (type != wide)
+    base = arith::ExtFOp::create(b, loc, wide, base);
+  exponent = arith::SIToFPOp::create(b, loc, wide, exponent);
+  Operation *power = math::PowFOp::create(b, loc, base, exponent);
+  return type == wide
+             ? power
+             : arith::TruncFOp::create(b, loc, type, power->getResult(0));
 }
 
 void MapOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
@@ -494,6 +527,14 @@ void MapOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
           op.getResult(0),
           arith::ConstantOp::create(
               b, loc, DenseElementsAttr::get(type, constant.getValue())));
+      continue;
+    }
+    if (isa<math::FPowIOp>(op)) {
+      auto whole = llvm::map_to_vector(op.getOperands(), [&](Value operand) {
+        return mapping.lookup(operand);
+      });
+      mapping.map(op.getResult(0),
+                  buildWholePower(b, loc, whole[0], whole[1])->getResult(0));
       continue;
     }
     Operation *copy = b.clone(op, mapping);

@@ -176,26 +176,6 @@ LogicalResult BufferOp::verify() {
   return verifyInit(*this, getInit(), getType(), "C1");
 }
 
-/// Checks that `region` holds pure scalar arith and math ops only.
-static LogicalResult verifyScalarOps(Operation *op, Region &region,
-                                     StringRef tag) {
-  for (Operation &inner : region.front().without_terminator()) {
-    Dialect *dialect = inner.getDialect();
-    if (!isa_and_nonnull<arith::ArithDialect, math::MathDialect>(dialect) ||
-        !isMemoryEffectFree(&inner) || inner.getNumRegions() != 0)
-      return (op->emitOpError("expects side-effect-free scalar arith and math "
-                              "ops only (")
-              << tag << "), got '" << inner.getName() << "'")
-                 .attachNote(inner.getLoc())
-             << "here";
-    for (Type type : inner.getResultTypes())
-      if (!type.isIntOrFloat())
-        return op->emitOpError("expects scalars in its region (")
-               << tag << "), got " << type;
-  }
-  return success();
-}
-
 static LogicalResult verifyYield(Operation *op, Region &region,
                                  ArrayRef<Type> expected, StringRef tag) {
   auto yield = dyn_cast<train::YieldOp>(region.front().getTerminator());
@@ -223,7 +203,7 @@ LogicalResult ScheduleOp::verify() {
            << arguments << " (C2), got " << block.getArgumentTypes();
   if (failed(verifyYield(*this, getBody(), {f64}, "C2")))
     return failure();
-  return verifyScalarOps(*this, getBody(), "C3");
+  return nn::verifyScalarOps(*this, getBody(), "C3");
 }
 
 /// (C7) of an optimizer.
@@ -297,7 +277,7 @@ LogicalResult OptimizerOp::verify() {
     return type ? failure() : emitOpError("expects region arguments (C2)");
   if (failed(verifyYield(*this, getBody(), SmallVector<Type>(1 + states, type),
                          "C3")) ||
-      failed(verifyScalarOps(*this, getBody(), "C4")))
+      failed(nn::verifyScalarOps(*this, getBody(), "C4")))
     return failure();
   if (getScaled().empty())
     return success();
@@ -305,5 +285,5 @@ LogicalResult OptimizerOp::verify() {
       failed(verifyYield(*this, getScaled(),
                          SmallVector<Type>(1 + states, type), "C3")))
     return failure();
-  return verifyScalarOps(*this, getScaled(), "C4");
+  return nn::verifyScalarOps(*this, getScaled(), "C4");
 }

@@ -214,6 +214,31 @@ func.func @map_results(%x: tensor<8xbf16>) {
 
 // -----
 
+func.func @map_tensors(%x: tensor<8xf32>) {
+  // expected-error @+1 {{expects side-effect-free scalar arith and math ops only (C4), got 'tensor.empty'}}
+  %r = nn.map(%x) : (tensor<8xf32>) -> tensor<8xf32> {
+  ^bb0(%a: f32):
+    // expected-note @+1 {{here}}
+    %t = tensor.empty() : tensor<2xf32>
+    nn.yield %a : f32
+  }
+  return
+}
+
+// -----
+
+func.func @map_vectors(%x: tensor<8xf32>) {
+  // expected-error @+1 {{expects scalars in its region (C4), got 'vector<2xf32>'}}
+  %r = nn.map(%x) : (tensor<8xf32>) -> tensor<8xf32> {
+  ^bb0(%a: f32):
+    %c = arith.constant dense<1.0> : vector<2xf32>
+    nn.yield %a : f32
+  }
+  return
+}
+
+// -----
+
 func.func @map_input_shapes(%x: tensor<8xf32>, %y: tensor<4xf32>) {
   // expected-error @+1 {{expects broadcastable inputs (C3), got 'tensor<8xf32>', 'tensor<4xf32>'}}
   %r = nn.map(%x, %y) : (tensor<8xf32>, tensor<4xf32>) -> tensor<8xf32> {

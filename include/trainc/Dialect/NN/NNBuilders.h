@@ -15,6 +15,11 @@ mlir::Value splatConstant(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value guardDivisor(mlir::OpBuilder &builder, mlir::Location loc,
                          mlir::Value lhs, mlir::Value rhs, bool isSigned);
 
+/// `base` to a power of a whole exponent, numbers or vectors, by the power in f64; rounded
+/// once.
+mlir::Operation *buildWholePower(mlir::OpBuilder &builder, mlir::Location loc,
+                                 mlir::Value base, mlir::Value exponent);
+
 /// A rank-0 `nn.constant` of element type `elementType`.
 mlir::Value scalarConstant(mlir::OpBuilder &builder, mlir::Location loc,
                            mlir::Type elementType, double value);

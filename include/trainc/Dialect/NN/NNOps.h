@@ -31,6 +31,10 @@ inline constexpr int64_t kMaxElements = int64_t{1} << 40;
 /// that offsets of all tensors of a step fit 64 bits) and without encoding.
 bool isLegalTensor(mlir::Type type);
 
+/// Checks that `region` holds pure scalar arith and math ops only.
+llvm::LogicalResult verifyScalarOps(mlir::Operation *op, mlir::Region &region,
+                                    llvm::StringRef tag);
+
 /// Whether elements may have this type: f64, f32, bf16, f16, i8 to i64, i1.
 bool isLegalElement(mlir::Type type);
 } // namespace trainc::nn

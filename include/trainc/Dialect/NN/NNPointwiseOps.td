@@ -271,7 +271,8 @@ def NN_MapOp : NN_Op<"map", [Pointwise, IsolatedFromAbove, SingleBlockImplicitTe
     values have the compute type of their tensors (f32 for bf16 and f16).
 
     (C1) one block argument per input, of its compute type; (C2) one yielded value
-    per result, of its compute type; (C3) all results have the broadcast shape.
+    per result, of its compute type; (C3) all results have the broadcast shape; (C4) ops of
+    the region are arith and math ops of scalars, without effects and regions.
 
     ```mlir
     %p1 = nn.map(%p, %g, %lr) : (tensor<8xf32>, tensor<8xf32>, tensor<f64>) -> tensor<8xf32> {

@@ -17,8 +17,11 @@ using namespace trainc;
 /// Elements that a tile should hold: enough to hide its launch, few enough to
 /// balance threads.
 static constexpr int64_t kTileElements = 4096, kMaxTiles = 128;
-/// Largest row buffer on the stack, in bytes.
+/// Largest row buffer, in bytes.
 static constexpr int64_t kMaxRowBuffer = 1 << 20;
+/// Bytes of such buffers on the stack of a thread, which may be anybody's; others are in the
+/// scratch.
+static constexpr int64_t kMaxStackBytes = 1 << 16;
 
 namespace {
 struct RowEmitter {
@@ -70,6 +73,7 @@ bool RowEmitter::isStored(Value value) const {
 }
 
 void RowEmitter::findBuffers(LoopBuilder &l) {
+  int64_t onStack = 0; // bytes
   for (Operation &op : function.kernel.getBody().front().without_terminator()) {
     if (isCheap(&op) || isa<nn::ReduceOp>(op))
       continue;
@@ -90,10 +94,13 @@ void RowEmitter::findBuffers(LoopBuilder &l) {
       if (!later || bytes > kMaxRowBuffer || type.isInteger(1))
         continue;
       // Whole vectors are stored, the last one included.
-      auto memref =
-          MemRefType::get({int64_t(llvm::alignTo(space.inner, kLanes))}, type);
-      buffers[result] = memref::AllocaOp::create(
-          l.b, l.loc, memref, l.b.getI64IntegerAttr(train::kCacheLine));
+      int64_t count = llvm::alignTo(space.inner, kLanes);
+      onStack += bytes;
+      buffers[result] = onStack > kMaxStackBytes
+                            ? function.allocateScratch(l, type, count)
+                            : memref::AllocaOp::create(
+                                  l.b, l.loc, MemRefType::get({count}, type),
+                                  l.b.getI64IntegerAttr(train::kCacheLine));
     }
   }
 }

@@ -254,12 +254,6 @@ static void guardLanes(LoopBuilder &l, Operation *op) {
                                      op->getOperand(1), isSigned));
 }
 
-/// A power of a whole exponent, which vectors have none of, as one of a real exponent.
-static Operation *createPower(LoopBuilder &l, Value base, Value exponent) {
-  exponent = arith::SIToFPOp::create(l.b, l.loc, base.getType(), exponent);
-  return math::PowFOp::create(l.b, l.loc, base, exponent);
-}
-
 Operation *trainc::cloneScalarOp(LoopBuilder &l, Operation &op,
                                  function_ref<Value(Value)> lookup) {
   VectorType wide;
@@ -270,9 +264,9 @@ Operation *trainc::cloneScalarOp(LoopBuilder &l, Operation &op,
   for (Value operand : op.getOperands())
     mapping.map(operand, wide ? l.splat(lookup(operand), wide.getNumElements())
                               : lookup(operand));
-  if (wide && isa<math::FPowIOp>(op))
-    return createPower(l, mapping.lookup(op.getOperand(0)),
-                       mapping.lookup(op.getOperand(1)));
+  if (isa<math::FPowIOp>(op))
+    return nn::buildWholePower(l.b, l.loc, mapping.lookup(op.getOperand(0)),
+                               mapping.lookup(op.getOperand(1)));
   Operation *copy = l.b.clone(op, mapping);
   copy->setLoc(l.loc);
   if (wide) {
@@ -327,7 +321,7 @@ Value PointEmitter::getScalar(LoopBuilder &l, Value value) {
         result =
             l.loadScalar(globalOf(l, constant), offsetOf(l, value), element);
     } else if (auto iota = dyn_cast<nn::IotaOp>(op)) {
-      result = emitIota(l, iota, Value());
+      result = l.roundTo(emitIota(l, iota, Value()), element);
     } else {
       SmallVector<Value> arguments, results;
       for (Value operand : op->getOperands())
@@ -389,7 +383,7 @@ Value PointEmitter::getVector(LoopBuilder &l, Value value, Value at, Value mask,
       Value scalar = emitConstant(l, constant);
       result = scalar ? l.splat(scalar, lanes) : load(globalOf(l, constant));
     } else if (auto iota = dyn_cast<nn::IotaOp>(op)) {
-      result = emitIota(l, iota, at);
+      result = l.roundTo(emitIota(l, iota, at), element);
     } else {
       SmallVector<Value> arguments, results;
       auto map = dyn_cast<nn::MapOp>(op);
