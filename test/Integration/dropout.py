@@ -1,6 +1,6 @@
 # REQUIRES: numpy
 # RUN: %python %s
-"""Compares the draws of dropout, in the loss and in its gradient, with a NumPy Philox; and resumes within a window.
+"""Compares the draws of dropout, in the loss and in its gradient, with a NumPy Philox, also by index of a part; and resumes within a window.
 
 The loss is the sum of two dropouts of a parameter of ones, so its gradient is the sum of their scaled masks.
 """
@@ -36,6 +36,17 @@ train.eval @eval() -> ("w") {{
   %w = train.read @w : tensor<7x13xf32>
   %a = nn.dropout %w rate {RATE} : tensor<7x13xf32>
   train.yield %a : tensor<7x13xf32>
+}}
+"""
+# Element (i, j) draws by index first + i + 16 j.
+PART = f"""
+train.optimizer @o = sgd<lr = 0.0>
+train.param @w : tensor<7x13xf32> init(ones) optimizer(@o)
+train.step @step(%first: tensor<i64>) {{
+  %w = train.read @w : tensor<7x13xf32>
+  %a = nn.dropout %w rate {RATE} site 3 first %first strides [1, 16] : tensor<7x13xf32>
+  %loss = nn.reduce sum %a dims [0, 1] : tensor<7x13xf32>
+  train.yield loss(%loss) : tensor<f32>
 }}
 """
 
@@ -74,6 +85,11 @@ def main():
                 trainer.step()
                 if not (trainer.read("w", role="gradient") == seen[step]).all():
                     raise SystemExit(f"micro-step {step}: a resumed run draws other numbers")
+        with Trainer(runtime, compile_module(PART, os.path.join(folder, "part.so")), seed=SEED) as trainer:
+            trainer.step(first=5)
+            want = dropout((256,), RATE, SEED, 3, 0, 0)[5 + np.arange(7)[:, None] + 16 * np.arange(13)]
+            if not np.allclose(trainer.read("w", role="gradient"), want, rtol=1e-6):
+                raise SystemExit("the draws of a part are not by its index")
 
 
 if __name__ == "__main__":

@@ -122,6 +122,8 @@ Value nn::addTo(OpBuilder &b, Location loc, Value sum, Value value) {
 }
 
 LogicalResult EmbeddingOp::verify() {
+  if (getRows().has_value() != static_cast<bool>(getFirst()))
+    return emitOpError("expects rows with first, and only then (C2)");
   if (getFirst() && countRows() < 1)
     return emitOpError("expects a table of at least one row (C2), got ")
            << countRows();
@@ -129,6 +131,8 @@ LogicalResult EmbeddingOp::verify() {
 }
 
 LogicalResult EmbeddingGradOp::verify() {
+  if (getRows().has_value() != static_cast<bool>(getFirst()))
+    return emitOpError("expects rows with first, and only then (C4)");
   if (getFirst() && countRows() < 1)
     return emitOpError("expects a table of at least one row (C4), got ")
            << countRows();

@@ -453,6 +453,7 @@ FailureOr<SmallVector<Value>> ScatterAddOp::decompose(OpBuilder &b) {
   iotaShape[dim] = result.getDimSize(dim);
 
   bool isWide =
+      result.getDimSize(dim) > std::numeric_limits<int32_t>::max() ||
       getTensorType(getIndices()).getElementType().getIntOrFloatBitWidth() > 32;
   Type indexType = isWide ? b.getI64Type() : b.getI32Type();
   auto number = [&](int64_t value) {

@@ -65,7 +65,7 @@ OpFoldResult DropoutOp::fold(FoldAdaptor) {
 
 Value nn::buildElementIndex(OpBuilder &b, Location loc, ArrayRef<int64_t> shape,
                             ArrayRef<int64_t> strides) {
-  Value index = scalarConstant(b, loc, b.getI64Type(), 0.0);
+  Value index;
   SmallVector<int64_t> own = computeSuffixProduct(shape);
   if (strides.empty())
     strides = own;
@@ -80,9 +80,9 @@ Value nn::buildElementIndex(OpBuilder &b, Location loc, ArrayRef<int64_t> shape,
     if (stride != 1)
       term = MulOp::create(b, loc, term,
                            scalarConstant(b, loc, b.getI64Type(), stride));
-    index = stride == 1 ? term : AddOp::create(b, loc, term, index).getResult();
+    index = index ? AddOp::create(b, loc, term, index).getResult() : term;
   }
-  return index;
+  return index ? index : scalarConstant(b, loc, b.getI64Type(), 0.0);
 }
 
 namespace {

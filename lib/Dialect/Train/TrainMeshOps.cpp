@@ -176,6 +176,9 @@ void train::printSplit(OpAsmPrinter &p, Operation *, ArrayAttr split) {
   });
 }
 
+/// As many as trainc_port::splits has bytes for.
+static constexpr int kMaxAxesOfDimension = 8;
+
 LogicalResult train::verifySplit(Operation *op, Attribute split, Type type,
                                  StringRef tag) {
   auto fail = [&]() -> LogicalResult {
@@ -194,12 +197,19 @@ LogicalResult train::verifySplit(Operation *op, Attribute split, Type type,
     auto axes = dyn_cast<ArrayAttr>(dim);
     if (!axes)
       return fail();
+    int numCut = 0; // axes of more than one rank
     for (Attribute axis : axes) {
       auto name = dyn_cast<StringAttr>(axis);
       if (!name || !mesh || mesh.getSize(name.getValue()) == 0 ||
           !names.insert(name.getValue()).second)
         return fail();
+      numCut += mesh.getSize(name.getValue()) > 1;
     }
+    if (numCut > kMaxAxesOfDimension)
+      return op->emitOpError("expects at most ")
+             << kMaxAxesOfDimension
+             << " axes of more than one rank per dimension (" << tag
+             << "), got " << dim;
   }
   return success();
 }

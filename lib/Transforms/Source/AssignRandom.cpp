@@ -56,6 +56,9 @@ static bool removeDropout(Operation *op) {
     attention.removeSiteAttr();
     attention.removeStridesAttr();
     attention.getFirstMutable().clear();
+    attention.getSeedMutable().clear();
+    attention.getUpdateMutable().clear();
+    attention.getMicroStepMutable().clear();
     return static_cast<bool>(attention.removeRateAttr());
   };
   if (auto attention = dyn_cast<nn::AttentionOp>(op))

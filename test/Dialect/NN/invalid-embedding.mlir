@@ -16,6 +16,23 @@ func.func @embedding_rows(%t: tensor<100x32xf32>, %i: tensor<8xi32>, %f: tensor<
 
 // -----
 
+func.func @embedding_rows_of_whole(%t: tensor<100x32xf32>, %i: tensor<8xi32>) {
+  // expected-error @+1 {{expects rows with first, and only then (C2)}}
+  %0 = "nn.embedding"(%t, %i) {rows = 1000 : i64} : (tensor<100x32xf32>, tensor<8xi32>) -> tensor<8x32xf32>
+  return
+}
+
+// -----
+
+func.func @embedding_grad_rows_of_whole(%i: tensor<8xi32>, %g: tensor<8x32xf32>) {
+  // expected-error @+1 {{expects rows with first, and only then (C4)}}
+  %0 = "nn.embedding_grad"(%i, %g) {operandSegmentSizes = array<i32: 1, 1, 0, 0>, rows = 1000 : i64}
+      : (tensor<8xi32>, tensor<8x32xf32>) -> tensor<100x32xf32>
+  return
+}
+
+// -----
+
 func.func @embedding_grad_rows(%i: tensor<8xi32>, %g: tensor<8x32xf32>, %f: tensor<i64>) {
   // expected-error @+1 {{expects a table of at least one row (C4), got -1}}
   %0 = nn.embedding_grad %i, %g from %f of -1 : tensor<8xi32>, tensor<8x32xf32> to tensor<100x32xf32>

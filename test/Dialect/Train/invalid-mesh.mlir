@@ -44,6 +44,13 @@ train.param @w : tensor<6xf32> init(zeros) frozen split([data]) of tensor<10xf64
 
 // -----
 
+train.mesh @mesh(a = 2, b = 2, c = 2, d = 2, e = 2, f = 2, g = 2, h = 2, i = 2, one = 1)
+train.param @v : tensor<512xf32> init(zeros) frozen split([a, b, c, d, e, f, g, h, one])
+// expected-error @below {{'train.param' op expects at most 8 axes of more than one rank per dimension (C5), got ["a", "b", "c", "d", "e", "f", "g", "h", "i"]}}
+train.param @w : tensor<512xf32> init(zeros) frozen split([a, b, c, d, e, f, g, h, i])
+
+// -----
+
 train.mesh @mesh(data = 2)
 // expected-error @below {{'train.param' op expects a split, and blocks that divide the sizes, one for each dimension (C7), got blocks [3] for 'tensor<8xf32>'}}
 train.param @w : tensor<8xf32> init(zeros) frozen split([data]) blocks [3]

@@ -31,6 +31,15 @@ train.eval @eval() -> ("w", "r") {
   train.yield %a, %r : tensor<4xf32>, tensor<4xf32>
 }
 
+// Nor does attention, also where the source says of what its draws depend.
+// CHECK-LABEL: train.eval @attention
+// CHECK: nn.attention %{{.*}}, %{{.*}}, %{{.*}} :
+train.eval @attention(%q: tensor<2x4x1x8xf32>, %s: tensor<f64>) -> ("o") {
+  %o, %l = nn.attention %q, %q, %q dropout 0.25 site 7 seed %s update %s micro_step %s
+      : tensor<2x4x1x8xf32>, tensor<2x4x1x8xf32>
+  train.yield %o : tensor<2x4x1x8xf32>
+}
+
 // -----
 
 train.optimizer @o = sgd<lr = 0.1>

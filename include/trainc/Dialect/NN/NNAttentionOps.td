@@ -29,7 +29,9 @@ def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Attr
     out[i] = sum over j of p[j] v[j], [B, Tq, H, D], and lse is the logarithm of the sum
     of exponentials of the scores, [B, H, Tq], in f32 (f64 for f64). A row without any
     finite score (all masked) gives 0 and the lse -inf. All is in f32 for bf16 and f16
-    and rounded once. No gradient goes through lse.
+    and rounded once. No gradient goes through lse. Gradients are made of it: of a row whose
+    scores are all 1e5 or larger in size, as a mask of large finite numbers makes them, it does not
+    hold the sum, and they are not those of `out`. What is hidden is false, or -inf.
 
     `segments` [B, T], with as many keys as queries, says which sequence a position is of,
     where several are packed into one row: the score of (i, j) is -inf, too, where

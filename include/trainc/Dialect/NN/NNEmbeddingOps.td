@@ -13,7 +13,7 @@ def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable, K
     the row `from` there on, `of` so many rows: ids are those of the other one's rows, and
     the result is 0 where they are not among the part's.
 
-    (C1) the table has rank 2 and rows; (C2) `of` is at least 1.
+    (C1) the table has rank 2 and rows; (C2) `of` is there with `from` alone, and at least 1.
 
     ```mlir
     %x = nn.embedding %table, %ids : tensor<100x32xf32>, tensor<8x16xi32>
@@ -46,7 +46,7 @@ def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [
 
     (C1) the grad's shape is that of the ids with the result's last size appended; (C2)
     the result has rank 2, rows and the grad's element type; (C3) init has the result's
-    type; (C4) `of` is at least 1.
+    type; (C4) `of` is there with `from` alone, and at least 1.
 
     ```mlir
     %dt = nn.embedding_grad %ids, %g : tensor<8x16xi32>, tensor<8x16x32xf32> to tensor<100x32xf32>
