@@ -1,7 +1,8 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """Trainers of one communicator: many that follow each other leave nothing, what one rank refuses ends the others at once, and a run that
-an observer stops between the start and the wait of a collective leaves a trainer that a load brings back.
+an observer stops between the start and the wait of a collective leaves a trainer that a load brings back. Who has the address of a tensor
+may write it, though another rank is late; and what ranks have asked for is told once.
 """
 import ctypes
 import os
@@ -97,6 +98,45 @@ def stopped(rank, folder):
         t.load(folder)
 
 
+def written(rank):
+    """The largest gradient after rank 0 has written its own at their addresses. Rank 1 sums the gradients late."""
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Event))
+    def observe(_, event):
+        waits = event.contents.list == 2 and phase_of(event.contents.command.contents) == 2
+        if waits and not event.contents.end:
+            time.sleep(0.5 * rank.rank)
+        return waits and event.contents.end
+
+    rank.runtime.call("trainc_set_observer", rank.trainer.trainer, observe, None)
+    try:
+        rank.step(**DATA[0])
+    except Error:  # all that was started is done
+        pass
+    most = 0
+    for role, name, _ in rank.trainer.tensors:
+        if role == "gradient":
+            data, tensor = rank.trainer.held(name, role)
+            values = np.frombuffer((ctypes.c_char * tensor.bytes).from_address(data), "f")
+            if rank.rank == 0:
+                values[:] = 1e30
+            most = max(most, np.abs(values).max())
+    return most
+
+
+def stops(rank):
+    """`stop` of steps, before and after all ranks ask, whose next steps have no result, and after rank 0 does."""
+    def stop():
+        return rank.step(**DATA[0]).stop
+    said = [stop()]
+    rank.trainer.call("trainc_request_stop")
+    for _ in range(3):
+        rank.trainer.hand_over()
+    said += [stop(), stop()]
+    if rank.rank == 0:
+        rank.trainer.call("trainc_request_stop")
+    return [*said, stop(), stop()]
+
+
 DATA = batches(SHAPES, 3, 50)
 TEXT = example("gpt", "--layers", 2, "--width", 32, "--heads", 2, "--vocab", 50, "--batch", 8, "--seq", 16)
 
@@ -110,6 +150,11 @@ def main():
         results = run(lambda rank: many(rank, one), one, 2)
         bad += check(f"{MANY} trainers of one communicator leave no memory", all(kept for kept, _ in results))
         bad += check("the last of them trains as the first", all(first == last for _, (first, last) in results), results)
+
+        results = run(written, one, 2)
+        bad += check("no rank reads a tensor whose address another has", results[1] < 1e20, results)
+        results = run(stops, one, 2)
+        bad += check("each request to stop is told once, to all", results == [[0, 2, 0, 1, 0]] * 2, results)
 
         other = compiled("other", dict(data=4), "--shard=optimizer")
         results = run(lambda rank: refused(rank, one, other), one, 2, deadline=DEADLINE)

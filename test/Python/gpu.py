@@ -27,12 +27,18 @@ def same(a, b):
 def train(path):
     with trainc.load(path, device="cuda", seed=1) as gpu, trainc.load(path, device="cpu", seed=1) as cpu:
         assert gpu.device.startswith("cuda:0") and "on cuda:0" in gpu.report()
+        stops = []
         for i in range(7):
             x, y = RNG.standard_normal((4, 3)).astype("f"), RNG.standard_normal((4, 1)).astype("f")
             if i == 4:
                 x[0] = np.nan  # this update is skipped
+            if i == 2:
+                gpu.request_stop()
+                cpu.request_stop()
             a, b = gpu(x, y), cpu(x, y)
             assert same(a, b), (i, a, b)
+            stops.append(a.stop)
+        assert stops == [0, 0, 0, 1, 0, 0, 0], stops
         assert a.micro_step == 1 and same(gpu.flush(), cpu.flush())
         assert np.allclose(gpu.eval("predict", x)["y"], cpu.eval("predict", x)["y"], rtol=1e-5)
         # An input may change when the call has returned; a result that was not read in time says so.

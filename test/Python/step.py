@@ -208,6 +208,7 @@ def windows(path):
         step.request_stop()
         result = step(X, Y)
         assert result.closed and result.update == 2 and result.stop == 1 and result.window_weight == 8
+        assert [step(X, Y).stop for _ in range(4)] == [0] * 4
 
 
 def loading(path, folder):

@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /// Where the data of tensor `name` are in a file of one.
@@ -233,10 +234,12 @@ static void test_targets(trainc_artifact *a) {
   trainc_trainer *t = make_trainer(a, 1, 3);
   struct stat info;
   OK(trainc_save(t, "private.safetensors"));
-  CHECK(chmod("private.safetensors", 0600) == 0);
-  OK(trainc_save(t, "private.safetensors"));
-  CHECK(stat("private.safetensors", &info) == 0 &&
-        (info.st_mode & 0777) == 0600);
+  for (mode_t mode = 0600; mode >= 0400; mode -= 0200) {
+    CHECK(chmod("private.safetensors", mode) == 0);
+    OK(trainc_save(t, "private.safetensors"));
+    CHECK(stat("private.safetensors", &info) == 0 &&
+          (info.st_mode & 0777) == mode);
+  }
   enum { LARGE = 101 << 20 };
   char *large = malloc(LARGE);
   memset(large, 'x', LARGE);
@@ -283,6 +286,38 @@ static void test_targets(trainc_artifact *a) {
   trainc_trainer_destroy(t);
 }
 
+/// A load of many pairs of metadata takes no longer than the file is long.
+static void test_many_pairs(trainc_artifact *a) {
+  enum { PAIRS = 40000, PAIR_BYTES = 17 };
+  char *data;
+  long size;
+  uint64_t header;
+  file_bytes("a.safetensors", &data, &size);
+  memcpy(&header, data, 8);
+  header += PAIRS * PAIR_BYTES;
+  char *place = strstr(data + 8, "\"__metadata__\":{");
+  CHECK(place);
+  place += strlen("\"__metadata__\":{");
+  FILE *file = fopen("pairs.safetensors", "wb");
+  CHECK(file && fwrite(&header, 8, 1, file) == 1);
+  CHECK(fwrite(data + 8, (size_t)(place - data) - 8, 1, file) == 1);
+  for (int i = 0; i < PAIRS; ++i)
+    CHECK(fprintf(file, "\"user.%05d\":\"x\",", i) == PAIR_BYTES);
+  CHECK(fwrite(place, (size_t)(data + size - place), 1, file) == 1);
+  CHECK(fclose(file) == 0);
+  free(data);
+  trainc_trainer *t = make_trainer(a, 1, 6);
+  const char *value;
+  clock_t begin = clock();
+  OK(trainc_load(t, "pairs.safetensors"));
+  double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+  printf("%g s\n", seconds);
+  CHECK(seconds < 1);
+  OK(trainc_get_metadata(t, "39999", &value));
+  CHECK(!strcmp(value, "x"));
+  trainc_trainer_destroy(t);
+}
+
 /// Every truncation of a checkpoint is noticed, and leaves the state alone.
 static void test_truncation(trainc_artifact *a) {
   trainc_trainer *t = make_trainer(a, 1, 6), *same = make_trainer(a, 1, 6);
@@ -318,7 +353,8 @@ static void test_truncation(trainc_artifact *a) {
       "{\"\\u0000\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
       "{\"\\ud800\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
       "{\"__metadata__\":{\"a\":1}}",
-      "{\"__metadata__\":{},\"__metadata__\":{}}"};
+      "{\"__metadata__\":{},\"__metadata__\":{}}",
+      "{\"__metadata__\":{\"a\":\"1\",\"b\":\"2\",\"a\":\"1\"}}"};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
     write_file("bad.safetensors", bad[i], 4);
     EXPECT(trainc_load(t, "bad.safetensors"), TRAINC_DATA_CORRUPT);
@@ -328,6 +364,7 @@ static void test_truncation(trainc_artifact *a) {
   // CHECK: expected a whole number
   // CHECK: tensor 'b' overlaps another
   // CHECK: two tensors are named 'a'
+  // CHECK: two pairs of metadata are named 'a'
   trainc_trainer_destroy(t);
   trainc_trainer_destroy(same);
 }
@@ -342,6 +379,7 @@ int main(void) {
   test_folder(artifact);
   test_reserve(artifact);
   test_targets(artifact);
+  test_many_pairs(artifact);
   test_truncation(artifact);
   trainc_artifact_close(artifact);
   puts("done");

@@ -141,6 +141,17 @@ static void testDestroy(uint32_t rank, Comm &comm) {
   CHECK(countMappings() == before);
 }
 
+/// A measurement that fails leaves no window, and the ranks go on.
+static void testMeasurement(uint32_t, Comm &comm) {
+  int before = countMappings();
+  double time;
+  CHECK(trainc_comm_measure(&comm, TRAINC_REDUCE_SCATTER, 5 * 4, &time) ==
+        TRAINC_INVALID_ARGUMENT);
+  CHECK(countMappings() == before);
+  OK(trainc_comm_measure(&comm, TRAINC_REDUCE_SCATTER, 6 * 4, &time));
+  CHECK(time > 0 && countMappings() == before);
+}
+
 /// Rank 1 writes its range again and again; rank 0 is slow to read it.
 static void testFence(uint32_t rank, Comm &comm) {
   constexpr uint64_t count = 100000;
@@ -228,6 +239,7 @@ int main() {
   runRanks(3, testImpossible);
   runRanks(3, testDrop);
   runRanks(3, testDestroy);
+  runRanks(3, testMeasurement);
   runRanks(3, testFence);
   testFenceFails();
   runRanks(8, testMany);

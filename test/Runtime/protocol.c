@@ -1,8 +1,8 @@
-// The three command lists, windows and flushes, evals, observers, and everything
+// The three command lists, windows and flushes, stops, evals, observers, and everything
 // that a caller can get wrong before a step runs.
 //
 // RUN: %cc -std=c11 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
-// RUN: %t | FileCheck %s
+// RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir && %t | FileCheck %s
 
 #include "handmade.h"
 
@@ -83,6 +83,33 @@ static void test_windows(trainc_trainer *t) {
   for (int i = 0; i < 3; ++i)
     OK(trainc_step(t, 0, &r));
   CHECK(r.updated && r.finite && isfinite(r.loss));
+}
+
+/// A request to stop is told by the next result that closes a window, and by no other.
+static void test_stop(trainc_artifact *a) {
+  trainc_trainer *t = make_trainer(a, 1, 0);
+  trainc_step_result r;
+  run_steps(t, 0, WINDOW_SIZE);
+  OK(trainc_save(t, "state.safetensors"));
+  OK(trainc_request_stop(t));
+  OK(trainc_load(t, "state.safetensors"));
+  for (int i = 0; i < WINDOW_SIZE; ++i)
+    OK(trainc_step(t, 0, NULL));
+  printf("stops");
+  for (int i = 0; i < 3 * WINDOW_SIZE + 1; ++i) {
+    OK(trainc_step(t, 0, &r));
+    printf(" %u", r.stop);
+    if (i == WINDOW_SIZE)
+      OK(trainc_request_stop(t));
+  }
+  OK(trainc_request_stop(t));
+  OK(trainc_flush(t, &r));
+  printf(", flush %u", r.stop);
+  run_steps(t, 0, WINDOW_SIZE - 1);
+  OK(trainc_flush(t, &r));
+  printf(" %u\n", r.stop);
+  // CHECK: stops 0 0 1 0 0 1 0 0 0 0, flush 1 0
+  trainc_trainer_destroy(t);
 }
 
 static void test_errors(trainc_artifact *a) {
@@ -197,6 +224,7 @@ int main(void) {
   trainc_artifact *artifact = open_handmade();
   trainc_trainer *trainer = make_trainer(artifact, 2, 0);
   test_windows(trainer);
+  test_stop(artifact);
   test_errors(artifact);
   test_tensors(artifact);
   trainc_artifact_close(artifact); // the trainer keeps it

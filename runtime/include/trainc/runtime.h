@@ -347,7 +347,7 @@ TRAINC_API trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
 
 /// Asks all ranks to stop: `stop` of their next result that closes a window is not
 /// 0, on every rank alike, so that all can save and end at the same step. Nothing
-/// else changes.
+/// else changes. Runs without a result leave the request as it is.
 TRAINC_API trainc_status trainc_request_stop(trainc_trainer *trainer);
 
 /// Runs an eval entry; its outputs are then in place. Does not disturb an open
@@ -411,8 +411,10 @@ TRAINC_API trainc_status trainc_tensor_get(const trainc_trainer *trainer,
 
 /// The tensor itself: `bytes` of trainc_tensor_get, valid until the trainer is
 /// converted or destroyed. Who writes parameters through it calls
-/// trainc_update_compute_copies before the next run. On a GPU this is an address of
-/// the device, and no work of the trainer is under way when the call returns.
+/// trainc_update_compute_copies before the next run. No work of the trainer is under way
+/// and no other rank reads the tensor when the call returns: who writes asks for the
+/// address anew after each run. It fails where the ranks' communication has. On a GPU
+/// this is an address of the device.
 TRAINC_API trainc_status trainc_tensor_data(trainc_trainer *trainer,
                                             uint32_t tensor, void **out_data);
 

@@ -425,20 +425,29 @@ trainc_status trainc_bind_input_shaped(trainc_trainer *trainer, uint32_t entry,
   return trainc_bind_input(trainer, entry, index, data, port->bytes);
 }
 
+static uint64_t spaceOf(const trainc_port &output) {
+  return alignUp(output.bytes ? output.bytes : 1, 256);
+}
+
+uint64_t trainc::countOutputBytes(const trainc_entry &entry) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < entry.num_outputs; ++i)
+    bytes += spaceOf(entry.outputs[i]);
+  return bytes;
+}
+
 /// Gives every output that has no memory its place in the trainer's own.
 static trainc_status placeOutputs(trainc_trainer *trainer, uint32_t entry) {
   const trainc_entry &e = trainer->d->entries[entry];
   EntryState &state = trainer->entries[entry];
   size_t first = trainer->d->num_arenas + e.num_inputs;
   bool missing = false;
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < e.num_outputs; ++i) {
+  for (uint32_t i = 0; i < e.num_outputs; ++i)
     missing = missing || !state.bases[first + i];
-    bytes += alignUp(e.outputs[i].bytes ? e.outputs[i].bytes : 1, 256);
-  }
   if (!missing)
     return TRAINC_OK;
   if (!state.outputs.data()) {
+    uint64_t bytes = countOutputBytes(e);
     TRAINC_TRY(checkLimit(trainer, alignUp(bytes, pageBytes())));
     TRAINC_TRY(allocate(trainer, state.outputs, bytes, "outputs"));
     trainer->outputBytes += state.outputs.size();
@@ -447,7 +456,7 @@ static trainc_status placeOutputs(trainc_trainer *trainer, uint32_t entry) {
   for (uint32_t i = 0; i < e.num_outputs; ++i) {
     if (!state.bases[first + i])
       setBase(state, first + i, place);
-    place += alignUp(e.outputs[i].bytes ? e.outputs[i].bytes : 1, 256);
+    place += spaceOf(e.outputs[i]);
   }
   return TRAINC_OK;
 }

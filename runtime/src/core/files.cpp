@@ -370,9 +370,12 @@ trainc_status AtomicFile::make() {
     bool ours = tryLock(file) != Lock::Busy && fstat(file, &info) == 0 &&
                 info.st_nlink > 0;
     if (ours) {
-      // Who could not read what it replaces cannot read it either.
-      if (stat(path.c_str(), &info) == 0)
-        (void)!fchmod(file, info.st_mode & 0777);
+      // Who could not read what it replaces cannot read it either. Until it is whole
+      // the other ranks open it to write.
+      if (stat(path.c_str(), &info) == 0) {
+        mode = static_cast<int>(info.st_mode & 0777);
+        (void)!fchmod(file, static_cast<mode_t>(mode | S_IWUSR));
+      }
       descriptor = file;
       owned = true;
       return TRAINC_OK;
@@ -458,6 +461,8 @@ static trainc_status syncFolder(const char *folder) {
 
 trainc_status AtomicFile::commit() {
   TRAINC_TRY(sync());
+  if (mode >= 0 && !(mode & S_IWUSR))
+    (void)!fchmod(descriptor, static_cast<mode_t>(mode));
   bool moved =
       passFaults(RENAME) && rename(temporary.c_str(), path.c_str()) == 0;
   if (!moved)

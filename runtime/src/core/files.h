@@ -53,6 +53,7 @@ private:
   uint64_t random = 0;
   int descriptor = -1;
   bool owned = false;
+  int mode = -1; // of what is replaced
 };
 
 /// A file's place among all, or zeros.

@@ -393,8 +393,8 @@ trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
   trainer->windowEntries.swap(plan.windowEntries);
   clearPairs(trainer->metadata);
   for (const MetadataPair &pair : checkpoint.header().metadata)
-    if (!strncmp(pair.key, "user.", 5))
-      setPair(trainer->metadata, pair.key + 5, pair.value);
+    if (!strncmp(pair.key, "user.", 5)) // each once, see FileHeader
+      trainer->metadata.push({copyText(pair.key + 5), copyText(pair.value)});
   trainer->broken = false;
   return TRAINC_OK;
 }

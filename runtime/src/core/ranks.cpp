@@ -90,18 +90,9 @@ trainc_status trainc_comm_all_gather(trainc_comm *comm, const void *data,
   return gatherBytes(*comm, "all_gather", data, bytes, out_all);
 }
 
-trainc_status trainc_comm_measure(trainc_comm *comm,
-                                  trainc_collective_kind kind, uint64_t bytes,
-                                  double *out_seconds) {
-  Window *window = nullptr;
-  TRAINC_TRY(createWindow(*comm, bytes, &window));
-  Collective measured;
-  measured.kind = kind;
-  measured.group = worldGroup(*comm);
-  measured.count = bytes / 4;
-  measured.window = window;
-  measured.label = "measurement";
-  memset(window->data, 0, bytes); // touches all pages
+/// The median of the times that the collective took.
+static trainc_status measure(trainc_comm *comm, const Collective &measured,
+                             double *out_seconds) {
   constexpr int count = 7;
   double sorted[count];
   for (int i = 0; i < count; ++i) {
@@ -119,8 +110,24 @@ trainc_status trainc_comm_measure(trainc_comm *comm,
     sorted[at] = seconds;
   }
   *out_seconds = sorted[count / 2];
-  destroyWindow(*comm, window);
   return TRAINC_OK;
+}
+
+trainc_status trainc_comm_measure(trainc_comm *comm,
+                                  trainc_collective_kind kind, uint64_t bytes,
+                                  double *out_seconds) {
+  Window *window = nullptr;
+  TRAINC_TRY(createWindow(*comm, bytes, &window));
+  memset(window->data, 0, bytes); // touches all pages
+  Collective measured;
+  measured.kind = kind;
+  measured.group = worldGroup(*comm);
+  measured.count = bytes / 4;
+  measured.window = window;
+  measured.label = "measurement";
+  trainc_status status = measure(comm, measured, out_seconds);
+  destroyWindow(*comm, window);
+  return status;
 }
 
 //===----------------------------------------------------------------------===//

@@ -475,6 +475,10 @@ static trainc_status closeWindow(trainc_trainer *trainer, uint32_t entry,
                                  double count) {
   double *scalars = windowOf(trainer, entry);
   scalars[TRAINC_SCALAR_WINDOW] = count;
+  // This rank's request alone: the list makes it the sum over all ranks.
+  setScalar(trainer,
+            scalarOf(trainer->d->entries[entry].window, TRAINC_SCALAR_STOP),
+            trainer->stopRequested);
   // The update overwrites what the micro-step exchanged in the workspace.
   if (trainer->windows.size() && trainer->windows[trainer->d->workspace_arena])
     TRAINC_TRY(fenceWindows(trainer));
@@ -510,8 +514,10 @@ static trainc_status giveResult(trainc_trainer *trainer, const double *scalars,
   result.skipped = static_cast<uint64_t>(scalars[TRAINC_SCALAR_SKIPPED]);
   result.micro_step = static_cast<uint32_t>(scalars[TRAINC_SCALAR_MICRO_STEP]);
   result.finite = scalars[TRAINC_SCALAR_FINITE] != 0;
-  result.stop =
-      result.closed ? static_cast<uint32_t>(scalars[TRAINC_SCALAR_STOP]) : 0;
+  if (closed) {
+    result.stop = static_cast<uint32_t>(scalars[TRAINC_SCALAR_STOP]);
+    trainer->stopRequested = false;
+  }
   *out_result = result;
   return TRAINC_OK;
 }
@@ -539,8 +545,7 @@ trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
 }
 
 trainc_status trainc_request_stop(trainc_trainer *trainer) {
-  for (uint32_t window = 0; window < trainer->d->num_windows; ++window)
-    setScalar(trainer, scalarOf(window, TRAINC_SCALAR_STOP), 1);
+  trainer->stopRequested = true;
   return TRAINC_OK;
 }
 

@@ -394,7 +394,24 @@ trainc_status FileHeader::parse(const char *json, uint64_t bytes,
   }
   for (const RawPair &pair : parser.pairs)
     metadata.push({texts.data() + pair.key, texts.data() + pair.value});
+  TRAINC_TRY(checkMetadata());
   return check(dataBytes);
+}
+
+trainc_status FileHeader::checkMetadata() const {
+  Array<MetadataPair> sorted;
+  for (const MetadataPair &pair : metadata)
+    sorted.push(pair);
+  qsort(sorted.data(), sorted.size(), sizeof(MetadataPair),
+        [](const void *a, const void *b) {
+          return strcmp(static_cast<const MetadataPair *>(a)->key,
+                        static_cast<const MetadataPair *>(b)->key);
+        });
+  for (size_t i = 1; i < sorted.size(); ++i)
+    if (!strcmp(sorted[i].key, sorted[i - 1].key))
+      return fail(TRAINC_DATA_CORRUPT, "two pairs of metadata are named '%s'",
+                  sorted[i].key);
+  return TRAINC_OK;
 }
 
 trainc_status FileHeader::check(uint64_t dataBytes) {

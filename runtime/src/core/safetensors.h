@@ -27,7 +27,7 @@ struct MetadataPair {
   const char *key, *value;
 };
 
-/// The checked header of a file: names are unique, every tensor has the bytes
+/// The checked header of a file: names and keys are unique, every tensor has the bytes
 /// of its shape, and the tensors fill the data section without overlap.
 class FileHeader {
 public:
@@ -43,6 +43,7 @@ public:
   const char *findMetadata(const char *key) const;
 
 private:
+  trainc_status checkMetadata() const;
   trainc_status check(uint64_t dataBytes);
 
   Array<uint32_t> byName; // indices into tensors, sorted

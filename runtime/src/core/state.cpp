@@ -296,6 +296,8 @@ trainc_status trainc_tensor_data(trainc_trainer *trainer, uint32_t index,
   const trainc_tensor *tensor = nullptr;
   TRAINC_TRY(getTensor(trainer, index, &tensor));
   TRAINC_TRY(settle(trainer));
+  if (trainer->ranks.any())
+    TRAINC_TRY(fence(*trainer->ranks.communicator()));
   *out_data = partOf(trainer, *tensor).data;
   return TRAINC_OK;
 }

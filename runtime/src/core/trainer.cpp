@@ -51,14 +51,20 @@ trainc_status trainc::allocate(trainc_trainer *trainer, Pages &pages,
                                                  : failAllocation(bytes, what);
 }
 
-trainc_status trainc::checkLimit(const trainc_trainer *trainer, uint64_t more) {
+trainc_status trainc::checkLimit(const trainc_trainer *trainer, uint64_t more,
+                                 uint64_t outputs) {
   uint64_t needed = trainer->account.held + more;
   if (!trainer->limit || needed <= trainer->limit)
     return TRAINC_OK;
+  Text all;
+  if (outputs)
+    all.format(", %llu with outputs that are not bound",
+               static_cast<unsigned long long>(needed + outputs));
   return fail(TRAINC_OUT_OF_MEMORY,
-              "artifact '%s' needs %llu bytes; memory_limit is %llu; "
+              "artifact '%s' needs %llu bytes%s; memory_limit is %llu; "
               "trainc --memory-limit makes artifacts that need less",
               trainer->d->name, static_cast<unsigned long long>(needed),
+              all.size() ? all.c_str() : "",
               static_cast<unsigned long long>(trainer->limit));
 }
 
@@ -144,7 +150,10 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
   uint64_t needed = 0, scratch = trainer->scratchBytes * trainer->pool.size();
   for (const trainc_arena &arena : state.arenas)
     needed += alignUp(arena.bytes, pageBytes());
-  TRAINC_TRY(checkLimit(trainer, needed + scratch));
+  uint64_t outputs = 0;
+  for (uint32_t i = 0; i < trainer->d->num_entries; ++i)
+    outputs += alignUp(countOutputBytes(trainer->d->entries[i]), pageBytes());
+  TRAINC_TRY(checkLimit(trainer, needed + scratch, outputs));
   for (uint32_t i = 0; i < state.arenas.size(); ++i)
     if (!isInWindow(*trainer->d, i))
       TRAINC_TRY(allocate(trainer, state.pages[i], state.arenas[i].bytes,

@@ -131,6 +131,8 @@ struct trainc_trainer {
 
   /// By window: the entry that it goes on with; meaningless if it is not open.
   trainc::Array<uint32_t> windowEntries;
+  /// Somebody asked to stop, and no result has said so yet.
+  bool stopRequested = false;
   /// The state is between two states; only a load helps.
   bool broken = false;
   /// A tensor has another type than the artifact computes with.
@@ -207,6 +209,9 @@ void bindArenas(trainc_trainer *trainer);
 /// Points every operand of `base` of `entry` to `data`.
 void setBase(EntryState &entry, size_t base, void *data);
 
+/// Of the memory for all outputs of an entry.
+uint64_t countOutputBytes(const trainc_entry &entry);
+
 /// Checks that every input is bound and gives unbound outputs memory.
 trainc_status prepareEntry(trainc_trainer *trainer, uint32_t entry);
 
@@ -219,8 +224,10 @@ bool runWorkgroup(const BoundCommand &command, void *const *args,
 trainc_status observe(trainc_trainer *trainer, uint32_t entry, uint32_t list,
                       size_t index, bool end, uint64_t time);
 
-/// TRAINC_OUT_OF_MEMORY if `more` bytes exceed the limit.
-trainc_status checkLimit(const trainc_trainer *trainer, uint64_t more);
+/// TRAINC_OUT_OF_MEMORY if `more` bytes exceed the limit; the text says what `outputs`
+/// bytes beyond would make of it.
+trainc_status checkLimit(const trainc_trainer *trainer, uint64_t more,
+                         uint64_t outputs = 0);
 
 /// Allocates, saying what for if there is no memory.
 trainc_status allocate(trainc_trainer *trainer, Pages &pages, uint64_t bytes,
