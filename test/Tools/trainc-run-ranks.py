@@ -1,11 +1,12 @@
 # REQUIRES: numpy
 # RUN: %python %s %t
-"""trainc-run on several ranks: the numbers of one rank, also resumed at other counts; a stop that all agree on; what dies, hangs or
-does not fit is named, and ends all ranks within the deadline.
+"""trainc-run on several ranks: the numbers of one rank, also resumed at other counts; a stop that all agree on; a file that nobody may
+write is replaced; what dies, hangs or does not fit is named, and ends all ranks within the deadline.
 
 usage: trainc-run-ranks.py FOLDER [--faults N SET]   (--faults: kills and stops ranks at N random moments, alone; of the
 states in pieces, all in pieces ('divided') or also in parts ('parts'))
 """
+import ctypes
 import json
 import os
 import random
@@ -44,15 +45,15 @@ BAD = []
 
 
 class Run:
-    """trainc-run on `ranks` ranks that find each other by files."""
+    """trainc-run on `ranks` ranks that find each other by files; each calls `before` first."""
 
-    def __init__(self, folder, ranks, model, *options, own=lambda rank: ()):
+    def __init__(self, folder, ranks, model, *options, own=lambda rank: (), before=None):
         self.started, meeting = time.monotonic(), os.path.join(folder, f"meet{time.monotonic_ns()}")
         os.mkdir(meeting)
         self.processes = [subprocess.Popen(
             [tool("trainc-run"), own_model(model, rank), "--threads", "1",
              *(["--comm", f"file:{meeting}", "--deadline", str(DEADLINE)] if ranks > 1 else []), *map(str, options),
-             *own(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+             *own(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, preexec_fn=before,
             env=dict(os.environ, **(dict(TRAINC_RANK=str(rank), TRAINC_RANKS=str(ranks)) if ranks > 1 else {})))
             for rank in range(ranks)]
 
@@ -156,6 +157,23 @@ def converts(folder, models, data):
     fails("no such type", Run(folder, 4, models[4], *saved, "--convert", "dtype=i8", "--save", "x").wait(),
           "a state cannot be converted to 'i8'")
     expect("nothing is saved then", not os.path.exists(f"{folder}/x"))
+
+
+def may_write_no_other():
+    """Root, too, may not write read-only files."""
+    drop_capability, write_any_file = 24, 1
+    ctypes.CDLL(None).prctl(drop_capability, write_any_file, 0, 0, 0)
+
+
+def replaces(folder, models):
+    path = f"{folder}/read-only"
+    for what in ("saved", "replaced"):
+        results = Run(folder, 4, models[4], "--save", path, before=may_write_no_other).wait()
+        expect(f"a file that nobody may write is {what}", all(r[0] == 0 for r in results), results)
+        contents(path)
+        mode = os.stat(path).st_mode & 0o777
+        os.chmod(path, 0o444)
+    expect("nobody may write it then", mode == 0o444, oct(mode))
 
 
 def stops(folder, models, data):
@@ -292,6 +310,7 @@ def main():
     else:
         same_numbers(folder, models, data)
         converts(folder, models, data)
+        replaces(folder, models)
         stops(folder, models, data)
         mismatches(folder, models, data)
         faults(folder, models, data, 4)

@@ -50,10 +50,17 @@ Batches::Batches(Model &model, uint32_t entry)
     check(trainc_bind_input(model.trainer(), entry, i, inputs[i].memory.get(),
                             port.bytes));
   }
+  // Targets are ignored where all checks of their input let them.
+  std::vector<bool> isChecked(inputs.size());
   for (uint32_t i = 0; i < this->entry.num_checks; ++i) {
     const trainc_index_check &range = this->entry.checks[i];
+    std::optional<int64_t> ignore;
     if (range.has_ignore)
-      inputs[range.input].ignore = range.ignore;
+      ignore = range.ignore;
+    if (isChecked[range.input] && inputs[range.input].ignore != ignore)
+      ignore.reset();
+    inputs[range.input].ignore = ignore;
+    isChecked[range.input] = true;
   }
 }
 
@@ -64,6 +71,28 @@ Batches::Batches(Model &model, uint32_t entry,
   compareData();
   findBatchSize();
   findLength(order);
+}
+
+/// Is element `e` of the check's input one of those that it is about?
+static bool covers(const trainc_index_check &check, uint64_t e) {
+  if (!check.run)
+    return true;
+  if (e < check.begin)
+    return false;
+  uint64_t at = e - check.begin, row = check.stride ? at / check.stride : 0;
+  return row < check.rows && at - row * check.stride < check.run;
+}
+
+/// Low and high of what all checks let element `e` of an input of integers be.
+static std::pair<int64_t, int64_t> rangeOf(const trainc_entry &entry,
+                                           uint32_t input, uint64_t e) {
+  std::pair<int64_t, int64_t> range = {INT64_MIN, INT64_MAX};
+  for (uint32_t c = 0; c < entry.num_checks; ++c)
+    if (const trainc_index_check &check = entry.checks[c];
+        check.input == input && covers(check, e))
+      range = {std::max(range.first, check.low),
+               std::min(range.second, check.high)};
+  return range.second == INT64_MAX ? std::pair<int64_t, int64_t>(0, 1) : range;
 }
 
 Batches Batches::generate(Model &model, uint32_t entry) {
@@ -78,20 +107,16 @@ Batches Batches::generate(Model &model, uint32_t entry) {
   for (uint32_t i = 0; i < result.inputs.size(); ++i) {
     Input &input = result.inputs[i];
     uint32_t dtype = input.port->dtype;
-    int64_t low = 0, high = 1;
-    for (uint32_t c = 0; c < result.entry.num_checks; ++c)
-      if (result.entry.checks[c].input == i) {
-        low = result.entry.checks[c].low;
-        high = result.entry.checks[c].high;
-      }
-    // Floats are 0 or 1: in the range of images, weights and probabilities.
-    if (elementType(dtype).isFloat())
-      high = 2;
-    for (uint64_t e = 0; e < elementCount(*input.port); ++e)
+    bool isFloat = elementType(dtype).isFloat();
+    for (uint64_t e = 0; e < elementCount(*input.port); ++e) {
+      // Floats are 0 or 1: in the range of images, weights and probabilities.
+      auto [low, high] = isFloat ? std::pair<int64_t, int64_t>(0, 2)
+                                 : rangeOf(result.entry, i, e);
       storeNumber(dtype, input.memory.get(), e,
                   low + static_cast<int64_t>(
                             randomBelow(static_cast<uint64_t>(high - low),
                                         model.seed(), generateStream + i, e)));
+    }
   }
   return result;
 }
@@ -121,6 +146,12 @@ void Batches::assign(const std::vector<DataArgument> &arguments) {
     if (!input.array && !input.isMask)
       fail("entry '%s' has no data for its input '%s' (%s)", entry.name,
            input.port->name, shapeText(*input.port).c_str());
+  for (const Input &input : inputs)
+    if (stream && input.array && input.array != stream && !input.isConstant)
+      fail("input '%s' has data by examples, %s, but '%s' is a stream of "
+           "tokens: expects examples of %llu tokens there, or no data for '%s'",
+           input.port->name, input.array->text().c_str(), stream->path.c_str(),
+           static_cast<unsigned long long>(window), input.port->name);
 }
 
 /// NAME=FILE: the array of a .npy file, or NAME in a .safetensors file.
@@ -389,6 +420,14 @@ uint64_t Batches::fill(uint64_t &position, uint64_t step) {
   uint64_t rows = batch;
   if (!(stream && random))
     rows = std::min(rows, length - position % length);
+  if (rows < batch && !maskable) { // resumed with another size of batches
+    note("leaving out the last %llu examples of the epoch, which do not fill a "
+         "batch of %llu",
+         static_cast<unsigned long long>(rows),
+         static_cast<unsigned long long>(batch));
+    position += rows;
+    rows = batch;
+  }
   uint64_t first = source(position);
   for (uint64_t row = 0; row < batch; ++row) {
     bool missing = row >= rows;

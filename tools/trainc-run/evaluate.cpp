@@ -50,7 +50,11 @@ Evaluator::Evaluator(Model &model, const Options &options)
     : model(model), entry(findEntry(model, options)),
       batches(model, entry,
               options.evalData.empty() ? options.data : options.evalData,
-              Batches::Order::File) {}
+              Batches::Order::File) {
+  // Memory for its outputs is there, or missing, before a training.
+  if (model.entry(entry).num_outputs)
+    model.output(entry, 0);
+}
 
 namespace {
 /// The outputs of all batches, as .npy files.

@@ -51,25 +51,47 @@ static size_t draw(const std::vector<double> &logits, double temperature,
   return std::min(token, logits.size() - 1);
 }
 
-void sample(Model &model, const Options &options) {
-  uint32_t index =
-      model.findEval("", isLanguageModel,
-                     "one input of tokens [B, T] and an output of logits");
+static uint64_t countVocabulary(const trainc_entry &entry) {
+  const trainc_port &logits = entry.outputs[findLogits(entry)];
+  return static_cast<uint64_t>(logits.dims[logits.rank - 1]);
+}
+
+static std::string promptOf(const Options &options) {
+  return options.prompt.empty() ? "\n" : options.prompt;
+}
+
+uint32_t findSampled(const Model &model, const Options &options) {
+  static constexpr char expected[] =
+      "one input of tokens [B, T] and an output of logits";
+  uint32_t index = model.findEval(options.evalEntry, isLanguageModel, expected);
+  if (!isLanguageModel(model.entry(index))) {
+    // The name may be meant for what is evaluated.
+    if (!options.eval && options.evalData.empty())
+      fail("eval entry '%s' cannot write text: expects %s",
+           model.entry(index).name, expected);
+    index = model.findEval("", isLanguageModel, expected);
+  }
   const trainc_entry &entry = model.entry(index);
-  uint32_t logitsIndex = static_cast<uint32_t>(findLogits(entry));
-  const trainc_port &in = entry.inputs[0], &out = entry.outputs[logitsIndex];
-  uint64_t context = static_cast<uint64_t>(in.dims[1]);
-  uint64_t vocabulary = static_cast<uint64_t>(out.dims[out.rank - 1]);
+  uint64_t vocabulary = countVocabulary(entry);
   if (vocabulary > 256)
     fail("--sample needs a character model, whose tokens are bytes: the "
          "vocabulary of '%s' is %llu",
          entry.name, static_cast<unsigned long long>(vocabulary));
-
-  std::string text = options.prompt.empty() ? "\n" : options.prompt;
-  for (unsigned char c : text)
+  for (unsigned char c : promptOf(options))
     if (c >= vocabulary)
       fail("byte %u of the prompt is not in the vocabulary of %llu", c,
            static_cast<unsigned long long>(vocabulary));
+  return index;
+}
+
+void sample(Model &model, const Options &options) {
+  uint32_t index = findSampled(model, options);
+  const trainc_entry &entry = model.entry(index);
+  uint32_t logitsIndex = static_cast<uint32_t>(findLogits(entry));
+  const trainc_port &in = entry.inputs[0], &out = entry.outputs[logitsIndex];
+  uint64_t context = static_cast<uint64_t>(in.dims[1]);
+  uint64_t vocabulary = countVocabulary(entry);
+  std::string text = promptOf(options);
   auto print = [](unsigned char c) {
     bool control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
     std::putchar(control ? '?' : c);

@@ -120,7 +120,8 @@ Training::Training(Model &model, const Options &options)
           "it (--init takes its parameters alone)");
     position = std::strtoull(at, nullptr, 10);
     firstLoss = std::strtod(loss, nullptr);
-    saved = done;
+    if (options.resume->empty())
+      saved = done;
   }
   if (!options.log.empty())
     log.emplace(openLog(pathOfRank(options.log), done));

@@ -32,6 +32,14 @@ static void checkReady(Model &model, const Options &options) {
   preflight(model, options);
 }
 
+/// Ends the program before a training if what follows it cannot be done.
+static void checkLater(Model &model, const Options &options) {
+  if (options.eval)
+    Evaluator(model, options);
+  if (options.sample)
+    model.output(findSampled(model, options), 0);
+}
+
 /// Without training, what a user of a trained model may have forgotten.
 static void noteInitial(const Options &options) {
   if ((options.eval || (options.sample && !options.steps)) && !options.resume &&
@@ -50,6 +58,8 @@ static int work(const Options &options) {
   }
   if (options.memoryReport)
     reportMemory(model);
+  if (options.steps)
+    checkLater(model, options);
   Ending ending = options.steps ? train(model, options) : Ending::Done;
   bool stopped = ending == Ending::Stopped;
   if (options.eval)

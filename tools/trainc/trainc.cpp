@@ -186,8 +186,6 @@ struct CommandLine {
 
 /// Sets what the artifact runs on.
 llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
-  if (targets.empty() && (!cudaArchs.empty() || !cudaPath.empty()))
-    return error("--cuda-arch and --cuda-path need --target=cuda");
   if (!targets.empty())
     options.targets.clear();
   for (llvm::StringRef name : targets) {
@@ -198,6 +196,9 @@ llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
                    llvm::join(targets, ",") + "'");
     options.targets.push_back(target);
   }
+  if (!llvm::is_contained(options.targets, Target::CUDA) &&
+      (!cudaArchs.empty() || !cudaPath.empty()))
+    return error("--cuda-arch and --cuda-path need --target=cuda");
   if (!cudaArchs.empty())
     options.cudaArchs.assign(cudaArchs.begin(), cudaArchs.end());
   options.cudaPath = cudaPath;

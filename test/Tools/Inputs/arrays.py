@@ -1,7 +1,7 @@
 """Makes and reads .npy files with the standard library alone, for the tests of trainc-run.
 
 usage: arrays.py toy FOLDER       examples of toy_artifact.c: x.npy (20x4 floats), y.npy (20 labels); eval_{x,y}.npy (7)
-       arrays.py text FOLDER      a stream of tokens (uint8): tokens.npy (1001), eval_tokens.npy (50)
+       arrays.py text FOLDER      a stream of tokens (uint8): tokens.npy (1001), eval_tokens.npy (50); weights of examples: weights.npy (125)
        arrays.py bad FOLDER       files that must be refused
        arrays.py show FILE        prints shape, type and values
 """
@@ -49,6 +49,7 @@ def text(folder):
     line = b"the cat sat on the mat. "
     write(f"{folder}/tokens.npy", "|u1", (1001,), (line * 42)[:1001])
     write(f"{folder}/eval_tokens.npy", "|u1", (50,), (line * 3)[:50])
+    write(f"{folder}/weights.npy", "<f4", (125,), [1.0] * 125)
 
 
 def bad(folder):

@@ -4,10 +4,13 @@
 // describe it, so that trainc-run is tested without the compiler.
 //
 // %cc -shared -nostdlib -fPIC -O1 -I runtime/include [-D...] toy_artifact.c -o toy.so
-//   CHARS          tokens i32[4,8] in place of x f32[8,4]: a bigram model
+//   CHARS          tokens i32[4,8] in place of x f32[8,4]: a bigram model; the eval
+//                  'momentum' writes text by the momentum of its parameters
+//   BATCH=n        examples of a batch, if they are no tokens
 //   ACCUMULATE=k   micro-steps of a window
 //   MASK_WEIGHTS   an input 'weights'; no target is ignored
 //   MASK_NONE      nothing can be masked
+//   ALSO=n         targets 2 and 4 are indices below n, too, of which none is ignored
 //   FEATURES="f"   processor features that are asked for
 //   ABI=n          ABI version
 //
@@ -24,11 +27,14 @@
 #ifndef ABI
 #define ABI TRAINC_ABI_VERSION
 #endif
+#ifndef BATCH
+#define BATCH 8
+#endif
 #ifdef CHARS
 enum { F = 128, C = 128, B = 4, T = 8, EVAL_B = 3 };
 typedef int32_t feature;
 #else
-enum { F = 4, C = 3, B = 8, T = 1, EVAL_B = 5 };
+enum { F = 4, C = 3, B = BATCH, T = 1, EVAL_B = 5 };
 typedef float feature;
 #endif
 #if defined(MASK_WEIGHTS) || defined(MASK_NONE)
@@ -307,6 +313,9 @@ static const trainc_port predictOutputs[] = {
 };
 
 static const trainc_index_check checks[] = {
+#ifdef ALSO
+    {1, 0, 0, ALSO, 0, 2, 2, 2, 1},
+#endif
     {1, HAS_IGNORE, 0, C, -100, 0, 0, 0, 0},
 #ifdef CHARS
     {0, 0, 0, F, 0, 0, 0, 0, 0},
@@ -350,6 +359,12 @@ static const trainc_operand predictOperands[] = {
     STATE(MASTER, TRAINC_READ),
     OPERAND(NUM_ARENAS, TRAINC_READ, EVAL_B *X_ROW, X_TYPE),
     OPERAND(NUM_ARENAS + 1, TRAINC_WRITE, EVAL_B * T * C * 4, TRAINC_F32)};
+#ifdef CHARS
+static const trainc_operand momentumOperands[] = {
+    STATE(MOMENTUM, TRAINC_READ),
+    OPERAND(NUM_ARENAS, TRAINC_READ, EVAL_B *X_ROW, X_TYPE),
+    OPERAND(NUM_ARENAS + 1, TRAINC_WRITE, EVAL_B * T * C * 4, TRAINC_F32)};
+#endif
 
 #define LAUNCH(kernel, operands, label, line, flops)                           \
   {TRAINC_COMMAND_LAUNCH,                                                      \
@@ -378,6 +393,10 @@ static const trainc_command evalList[] = {
     LAUNCH(EVALUATE, evalOperands, "nn.cross_entropy", "12:10", 0)};
 static const trainc_command predictList[] = {
     LAUNCH(PREDICT, predictOperands, "nn.linear", "16:10", 0)};
+#ifdef CHARS
+static const trainc_command momentumList[] = {
+    LAUNCH(PREDICT, momentumOperands, "nn.linear", "20:10", 0)};
+#endif
 
 #define LIST(commands) {sizeof(commands) / sizeof(*commands), commands}
 static const trainc_entry entries[] = {
@@ -417,6 +436,20 @@ static const trainc_entry entries[] = {
      checks,
      {LIST(evalList), {0, 0}, {0, 0}},
      0},
+#ifdef CHARS
+    {"momentum",
+     TRAINC_ENTRY_EVAL,
+     1,
+     1,
+     1,
+     0,
+     0,
+     evalInputs,
+     predictOutputs,
+     0,
+     {LIST(momentumList), {0, 0}, {0, 0}},
+     0},
+#endif
 };
 
 extern const trainc_descriptor descriptor __asm__("trainc_descriptor");
