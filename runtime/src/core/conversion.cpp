@@ -376,10 +376,10 @@ bool Conversion::changes(uint32_t arena) const {
 
 /// Arenas have the same numbers before and after; most stay what they are.
 trainc_status Conversion::onDevice() {
-  Array<cuda::ArenaMove> plan;
+  cuda::ArenaPlan plan;
   for (uint32_t i = 0; i < now.arenas.size(); ++i)
     if (changes(i))
-      plan.push({i, false});
+      plan.moves.push({i, false});
   TRAINC_TRY(ranks.agree(
       cuda::planConversion(trainer, after, options.memory_limit, plan)));
   trainer->broken = true; // until all is there

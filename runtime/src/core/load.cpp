@@ -296,6 +296,19 @@ trainc_status Checkpoint::read(uint64_t begin, void *data,
   return broadcast(ranks, data, bytes);
 }
 
+/// Sums whose terms come in the order of the file, whichever that is, begin with zeros.
+static trainc_status beginSums(const trainc_trainer *trainer, Plan &plan) {
+  for (size_t i = 1; i < plan.tensors.size(); ++i) {
+    Match &first = plan.tensors[i - 1];
+    const Match &second = plan.tensors[i];
+    if (first.adds || !first.from || !second.adds || second.to != first.to)
+      continue;
+    TRAINC_TRY(writeZeros(trainer, first));
+    first.adds = true;
+  }
+  return TRAINC_OK;
+}
+
 /// Reads the file once, in pieces that the first rank passes on; each rank takes
 /// what is its own.
 static trainc_status readPassed(const trainc_trainer *trainer,
@@ -317,8 +330,7 @@ static trainc_status readPassed(const trainc_trainer *trainer,
 }
 
 static trainc_status readTensors(trainc_trainer *trainer,
-                                 const Checkpoint &checkpoint,
-                                 const Plan &plan) {
+                                 const Checkpoint &checkpoint, Plan &plan) {
   Array<char> buffer;
   trainer->broken = true; // until all is read
   trainc_status status = TRAINC_OK;
@@ -330,6 +342,8 @@ static trainc_status readTensors(trainc_trainer *trainer,
     else if (!checkpoint.isPassed())
       status = readTensor(trainer, checkpoint.file, match, buffer);
   if (checkpoint.isPassed()) {
+    if (status == TRAINC_OK)
+      status = beginSums(trainer, plan);
     trainc_status read = readPassed(trainer, checkpoint, plan);
     status = status == TRAINC_OK ? read : status;
   }

@@ -27,7 +27,7 @@ static bool grows(const State &now, const State &after, uint32_t arena) {
 
 trainc_status trainc::cuda::planConversion(const trainc_trainer *trainer,
                                            const State &after, uint64_t limit,
-                                           Array<ArenaMove> &plan) {
+                                           ArenaPlan &plan) {
   const State &now = trainer->state;
   uint64_t left = 0;
   TRAINC_TRY(freeMemory(*trainer->gpu, &left));
@@ -43,7 +43,7 @@ trainc_status trainc::cuda::planConversion(const trainc_trainer *trainer,
   }
   Array<ArenaMove> sorted;
   for (bool growing : {false, true})
-    for (const ArenaMove &move : plan)
+    for (const ArenaMove &move : plan.moves)
       if (grows(now, after, move.arena) == growing)
         sorted.push(move);
   for (ArenaMove &move : sorted) {
@@ -60,7 +60,13 @@ trainc_status trainc::cuda::planConversion(const trainc_trainer *trainer,
                   static_cast<unsigned long long>(before));
     left = left + before - wanted;
   }
-  plan.swap(sorted);
+  plan.moves.swap(sorted);
+  uint64_t most = 0;
+  for (const ArenaMove &move : plan.moves)
+    if (move.byHost && now.pages[move.arena].size() > most)
+      most = now.pages[move.arena].size();
+  if (most && !plan.host.allocate(most, plan.aside))
+    return failAllocation(most, "an arena that is converted");
   return TRAINC_OK;
 }
 
@@ -118,14 +124,9 @@ trainc_status Mover::moveAll() {
 
 /// The old arena's content is on the host while the new one is made.
 static trainc_status moveByHost(trainc_trainer *trainer, State &after,
-                                uint32_t arena) {
-  Executor &executor = *trainer->gpu;
+                                uint32_t arena, const Pages &host) {
   Pages &old = trainer->state.pages[arena];
-  Account aside; // it is not the device's
-  Pages host;
-  if (!host.allocate(old.size(), aside))
-    return failAllocation(old.size(), "an arena that is converted");
-  TRAINC_TRY(readMemory(executor, old.data(), host.data(), old.size()));
+  TRAINC_TRY(readMemory(*trainer->gpu, old.data(), host.data(), old.size()));
   TRAINC_TRY(releaseArena(trainer, old));
   TRAINC_TRY(allocateArena(trainer, after.arenas[arena], after.pages[arena]));
   return Mover{trainer, after, arena, host.data(), {}, {}}.moveAll();
@@ -139,11 +140,13 @@ static trainc_status moveBeside(trainc_trainer *trainer, State &after,
 }
 
 trainc_status trainc::cuda::runConversion(trainc_trainer *trainer, State &after,
-                                          const Array<ArenaMove> &plan) {
+                                          ArenaPlan &plan) {
   trainer->account.peak = trainer->account.held;
-  for (const ArenaMove &move : plan) {
-    TRAINC_TRY(move.byHost ? moveByHost(trainer, after, move.arena)
-                           : moveBeside(trainer, after, move.arena));
+  for (const ArenaMove &move : plan.moves) {
+    trainc_status moved =
+        move.byHost ? moveByHost(trainer, after, move.arena, plan.host)
+                    : moveBeside(trainer, after, move.arena);
+    TRAINC_TRY(keep(*trainer->gpu, moved)); // an arena may be gone
     ++(move.byHost ? trainer->convertedByHost : trainer->convertedBeside);
   }
   return TRAINC_OK;

@@ -13,19 +13,26 @@ struct ArenaMove {
   bool byHost;
 };
 
+struct ArenaPlan {
+  Array<ArenaMove> moves;
+  Account aside; // of memory that is not the device's
+  Pages host;    // for the content of one arena at a time
+};
+
 /// What must be free to make an arena beside another one: runtime.h explains it.
 uint64_t bytesToConvert(uint64_t bytes);
 
 /// Decides for the arenas of `plan`, of the same numbers in the trainer's state and in
-/// `after`, and puts those that shrink first. TRAINC_OUT_OF_MEMORY if even one at a
-/// time is too large, for the device or for `limit` (0: none).
+/// `after`, puts those that shrink first, and takes the host's memory. TRAINC_OUT_OF_MEMORY
+/// if even one at a time is too large, for the device or for `limit` (0: none), or for the
+/// host.
 trainc_status planConversion(const trainc_trainer *trainer, const State &after,
-                             uint64_t limit, Array<ArenaMove> &plan);
+                             uint64_t limit, ArenaPlan &plan);
 
 /// Moves all tensors but compute copies. The arenas are then those of `after`; if
-/// anything fails, the trainer's state is undefined.
+/// anything fails, the trainer's state is undefined, and nothing can be done with it.
 trainc_status runConversion(trainc_trainer *trainer, State &after,
-                            const Array<ArenaMove> &plan);
+                            ArenaPlan &plan);
 
 } // namespace trainc::cuda
 

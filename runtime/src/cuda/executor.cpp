@@ -135,8 +135,7 @@ trainc_status trainc::cuda::checkAlive(const Executor &executor) {
                          : TRAINC_OK;
 }
 
-/// Keeps the reason of a failure: nothing helps afterwards.
-static trainc_status keep(Executor &executor, trainc_status status) {
+trainc_status trainc::cuda::keep(Executor &executor, trainc_status status) {
   if (status != TRAINC_OK && !executor.failed) {
     executor.failed = status;
     executor.failure.append(trainc_last_error());
@@ -175,6 +174,7 @@ trainc_status trainc::cuda::waitForWork(Executor &executor) {
   {
     Current current(*executor.device);
     TRAINC_TRY(current.status());
+    TRAINC_TRY(keep(executor, joinStarted(executor.streams)));
     TRAINC_TRY(keep(executor, setMark(executor, executor.idle)));
   }
   return await(executor, executor.idle, "the commands of the trainer");

@@ -70,6 +70,9 @@ void forgetGraphs(Executor &executor);
 /// The host's copy of the scalar block.
 double *hostScalars(Executor &executor);
 
+/// Keeps the reason of a failure after which the trainer is of no use; returns `status`.
+trainc_status keep(Executor &executor, trainc_status status);
+
 /// Waits until everything that was handed over is done.
 trainc_status waitForWork(Executor &executor);
 

@@ -46,8 +46,12 @@ trainc_status trainc::cuda::runCollectives(Streams &streams,
                                            Communicator &communicator,
                                            const DeviceCollective *collectives,
                                            uint32_t count) {
-  TRAINC_TRY(join(streams, streams.started));
+  TRAINC_TRY(joinStarted(streams));
   return enqueue(communicator, collectives, count, streams.compute);
+}
+
+trainc_status trainc::cuda::joinStarted(Streams &streams) {
+  return join(streams, streams.started);
 }
 
 trainc_status

@@ -40,6 +40,9 @@ trainc_status startCollectives(Streams &streams, Communicator &communicator,
                                const DeviceCollective *collectives,
                                uint32_t count);
 
+/// The next command comes behind all that was started. Does not wait.
+trainc_status joinStarted(Streams &streams);
+
 /// The next command comes behind what was started first and not awaited. Does not wait.
 trainc_status awaitCollectives(Streams &streams);
 

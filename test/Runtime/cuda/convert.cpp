@@ -1,12 +1,29 @@
 // A state on a GPU in other types, and back: an arena is made beside the old one if the
 // documented number of bytes is free, and else where that was, by way of the host; never
-// are there two of them then. The bits are those of a conversion on the processor.
+// are there two of them then. The bits are those of a conversion on the processor. If the host
+// has no memory for that, nothing has changed.
 //
 // RUN: trainc-emulate %S/Inputs/step.mlir -o %t.image
 // RUN: %cxx -std=c++20 -O1 -ffp-contract=off -Wall -Wextra -Werror -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cuda -lm -ldl -pthread -o %t
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so %t %t.image
 
 #include "step.h"
+#include <cerrno>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static bool refuseMemory = false;
+
+extern "C" void *mmap(void *at, size_t bytes, int protection, int flags,
+                      int file, off_t offset) {
+  if (refuseMemory && file < 0) {
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
+  return reinterpret_cast<void *>(
+      syscall(SYS_mmap, at, bytes, protection, flags, file, offset));
+}
 
 /// What a trainer holds that has run a step: nine arenas, scratch, inputs and outputs.
 constexpr uint64_t PAGE = 4096, HELD = 10 * PAGE;
@@ -143,6 +160,23 @@ static void testArtifacts(Tables &tables, trainc_artifact *both) {
   trainc_artifact_close(gpu);
 }
 
+static void testNoHostMemory(trainc_artifact *artifact) {
+  Trainer cpu(artifact, "cpu"), gpu(artifact, "cuda");
+  for (uint32_t what : {TRAINC_CONVERT_GRADIENTS, TRAINC_CONVERT_STATES}) {
+    cpu.stepAway(what), gpu.stepAway(what);
+    OK(convert(gpu, "f64", what));
+    OK(convert(cpu, "f64", what));
+    refuseMemory = true;
+    CHECK(convert(gpu, "f32", what, HELD + PAGE) == TRAINC_OUT_OF_MEMORY);
+    refuseMemory = false;
+    CHECK(strstr(trainc_last_error(), " bytes for an arena that is converted"));
+    OK(convert(gpu, "f32", what));
+    OK(convert(cpu, "f32", what));
+    cpu.stepAway(what + 1), gpu.stepAway(what + 1);
+    CHECK(sameState(cpu, gpu));
+  }
+}
+
 int main(int argc, char **argv) {
   if (argc != 2)
     return 2;
@@ -154,6 +188,7 @@ int main(int argc, char **argv) {
   testWay(artifact, 0, false);
   testDevice(artifact, NEED, true);
   testDevice(artifact, NEED - 1, false);
+  testNoHostMemory(artifact);
   testRefusals(artifact);
   testArtifacts(tables, artifact);
   trainc_artifact_close(artifact);

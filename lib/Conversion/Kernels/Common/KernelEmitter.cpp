@@ -206,7 +206,8 @@ Value trainc::getGlobal(LoopBuilder &l, DenseElementsAttr data) {
     auto existing = module.lookupSymbol<memref::GlobalOp>(name);
     if (!existing) {
       memref::GlobalOp::create(b, l.loc, name, b.getStringAttr("private"), type,
-                               data, /*constant=*/true, IntegerAttr());
+                               data, /*constant=*/true,
+                               b.getI64IntegerAttr(train::kVectorAlignment));
       break;
     }
     if (existing.getType() == type && existing.getInitialValueAttr() == data)

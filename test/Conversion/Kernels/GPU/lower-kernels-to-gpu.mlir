@@ -25,6 +25,16 @@ train.kernel @narrow(%x: tensor<64xbf16>) inplace [0] {
 
 // -----
 
+// Constants stand where vectors of them may be loaded.
+// CHECK: memref.global "private" constant @{{.*}} : memref<8xf32> = dense<[1.000000e+00, {{.*}}> {alignment = 16 : i64}
+train.kernel @constant(%x: tensor<8xf32>) inplace [-1] {
+  %c = nn.constant dense<[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]> : tensor<8xf32>
+  %y = nn.add %x, %c : tensor<8xf32>, tensor<8xf32>
+  train.return %y : tensor<8xf32>
+}
+
+// -----
+
 // A short row is a warp's: what it loads is there for all reductions, which end in
 // shuffles; or a part of a warp's, if blocks are full of such rows. A long one is a
 // block's: warps meet in shared memory; vectors begin where rows of odd length allow it.
