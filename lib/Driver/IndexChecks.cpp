@@ -1,6 +1,9 @@
 //===- IndexChecks.cpp - Which values of integer inputs are indices -------===//
 #include "IndexChecks.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainArenas.h"
+#include "trainc/Dialect/Train/TrainOps.h"
 #include <map>
 
 using namespace mlir;
@@ -82,6 +85,34 @@ void Finder::add(trainc_index_check check, int64_t high,
     intersect(it->second, check);
 }
 
+/// Whether the result of a cast has all values of its input.
+static bool isWidening(Operation *op) {
+  if (!isa<nn::CastOp>(op))
+    return false;
+  auto widthOf = [](Type type) {
+    return getElementTypeOrSelf(type).getIntOrFloatBitWidth();
+  };
+  return widthOf(op->getResult(0).getType()) >=
+         widthOf(op->getOperand(0).getType());
+}
+
+/// Whether `op` takes the part of a rank, of which others take the rest.
+static bool isPartOfRank(Operation *op) {
+  auto part = dyn_cast<nn::PartOp>(op);
+  SmallVector<Value> open;
+  if (part)
+    open.push_back(part.getIndex());
+  while (!open.empty()) {
+    Operation *maker = open.pop_back_val().getDefiningOp();
+    if (!maker)
+      continue;
+    if (isa<train::ReadOp, train::ProcessIndexOp>(maker))
+      return true;
+    llvm::append_range(open, maker->getOperands());
+  }
+  return false;
+}
+
 /// Adds what the users of `value`, the elements of `check`, allow. `inOrder`: they are all of
 /// the input's, as they stand there.
 void Finder::visit(Value value, trainc_index_check check, bool inOrder) {
@@ -105,10 +136,14 @@ void Finder::visit(Value value, trainc_index_check check, bool inOrder) {
       addLoss(loss, loss.countClasses());
     } else if (auto loss = dyn_cast<nn::LinearCrossEntropyGradOp>(user)) {
       addLoss(loss, loss.countClasses());
-    } else if (isa<nn::ReshapeOp, nn::CastOp>(user)) {
+    } else if (auto compare = dyn_cast<nn::CompareOp>(user)) {
+      if (auto range =
+              compare->getAttrOfType<DenseI64ArrayAttr>(train::kClassesAttr))
+        add(check, range[0], range[1]);
+    } else if (isa<nn::ReshapeOp>(user) || isWidening(user)) {
       visit(user->getResult(0), check, inOrder);
-    } else if (isa<nn::PartOp, nn::TransposeOp, nn::BroadcastOp, nn::ConcatOp>(
-                   user)) {
+    } else if (isa<nn::TransposeOp, nn::BroadcastOp, nn::ConcatOp>(user) ||
+               isPartOfRank(user)) {
       visit(user->getResult(0), check, /*inOrder=*/false);
     } else if (auto slice = dyn_cast<nn::SliceOp>(user)) {
       trainc_index_check taken = check;

@@ -77,9 +77,18 @@ void Gatherer::gatherArenas() {
 }
 
 /// Sets how the initial value is made.
-static void setInit(TensorRow &row, Attribute init) {
+/// `init` of elements `type`: an average is wider than its parameter.
+static void setInit(TensorRow &row, Attribute init, Type type) {
   if (DenseElementsAttr dense = nn::getDense(init)) {
     row.init = TRAINC_INIT_DATA;
+    if (auto wide = dyn_cast<FloatType>(type);
+        wide && dense.getElementType() != type)
+      dense = dense.mapValues(type, [&](APFloat value) {
+        bool inexact = false;
+        value.convert(wide.getFloatSemantics(), APFloat::rmNearestTiesToEven,
+                      &inexact);
+        return value.bitcastToAPInt();
+      });
     if (dense.getElementType().isInteger(1)) {
       for (bool bit : dense.getValues<bool>())
         row.data.push_back(bit);
@@ -128,7 +137,7 @@ TensorRow &Gatherer::addTensor(StringRef name, StringRef state,
   row.offset = layouts.of(arena).getOffset(slice.getSymNameAttr());
   row.bytes = nn::countBytes(type);
   row.group = group;
-  setInit(row, init);
+  setInit(row, init, type.getElementType());
   return tables.tensors.emplace_back(std::move(row));
 }
 

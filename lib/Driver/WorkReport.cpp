@@ -5,6 +5,7 @@
 #include "mlir/Transforms/CSE.h"
 #include "trainc/Analysis/Cost.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/Plan/PlanValues.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -72,11 +73,12 @@ static StepWork workOfStep(StepOp step, SymbolTable &symbols) {
     if (auto store = dyn_cast<StoreGradientOp>(op)) {
       auto param = symbols.lookup<ParamOp>(store.getParam());
       auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
-      double copies =
-          1 + optimizer.getStateNames().size() + (optimizer.getEma() ? 1 : 0);
+      double states =
+          optimizer.getStateNames().size() + (optimizer.getEma() ? 1 : 0);
       constexpr double readAndWritten = 2;
       result.stateBytes +=
-          readAndWritten * copies * nn::countBytes(param.getTensorType());
+          readAndWritten * (nn::countBytes(param.getTensorType()) +
+                            states * nn::countBytes(gradientType(param)));
     }
     nn::Work work = workOf(&op);
     result.vector += flopsOf(work, nn::Unit::Vector) - work.matrix;

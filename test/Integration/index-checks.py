@@ -1,7 +1,7 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """Which values of integer inputs are refused: what any user of an element does not allow, in all of an input or in what slices cut
-out of it; on processors, and on the GPU of tests, whose artifact has the same checks."""
+out of it; on processors, and on the GPU of tests, whose artifact has the same checks; on ranks that have some of the classes."""
 import os
 import sys
 import tempfile
@@ -12,6 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 
 from common import BUILD, RUNTIME_LIBRARY, compile_module  # noqa: E402
+from ranks import run  # noqa: E402
 from report import check  # noqa: E402
 from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
 
@@ -76,11 +77,51 @@ CASES = {
     "one table of two sizes": ((6,), [embedding("e", "x", (6,)), embedding("f", "x", (6,), "v", 30),
                                       "  %g = nn.add %e, %f : tensor<6x8xf32>, tensor<6x8xf32>", loss_of("g", (6,)), ONE],
                                [((5,), 11)], [((5,), 12), ((5,), 29)]),
+    "a part": ((4,), ["  %zero = nn.constant dense<0> : tensor<i64>", "  %p = nn.part %x at %zero dim 0 of 2 : tensor<4xi32>",
+                      embedding("e", "p", (2,)), loss_of("e", (2,)), ONE], [((0,), 11), ((3,), 99)], []),
+    "narrowed": ((2,), ["  %b = nn.cast %x to i8 : tensor<2xi32>", embedding("e", "b", (2,)).replace("xi32", "xi8"), loss_of("e", (2,)), ONE],
+                 [((0,), 257)], []),
 }
+CLASSES = """
+train.mesh @mesh(model = 1)
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<8x12xf32> init(normal<0.3>) optimizer(@o) split([], [model])
+train.step @step(%h: tensor<3x8xf32>, %y: tensor<3xi32>) {
+  %w = train.read @w : tensor<8x12xf32>
+  %l, %n = LOSS
+  train.yield loss(%l) weight(%n) : tensor<f32>, tensor<f32>
+}
+"""
+LOSSES = ["nn.cross_entropy %z, %y : tensor<3x12xf32>, tensor<3xi32>",
+          "nn.linear_cross_entropy %h, %w, %y : tensor<3x8xf32>, tensor<8x12xf32>, tensor<3xi32>"]
+
+
+def targets_of_ranks(rank):
+    """Those of these targets that are taken."""
+    taken = []
+    for value in (11, -100, 12, -7):
+        try:
+            rank.trainer.step(h=np.ones((3, 8), np.float32), y=np.array([3, 4, value], np.int32))
+            taken.append(value)
+        except Error as error:
+            if f"has {value} at [2]" not in str(error):
+                taken.append(str(error))
+    return taken
+
+
+def check_ranks():
+    bad = 0
+    for loss in LOSSES:
+        product = "  %z = nn.matmul %h, %w : tensor<3x8xf32>, tensor<8x12xf32>\n  %l"
+        text = CLASSES.replace("LOSS", loss).replace("  %l", product, "%z" in loss)
+        with tempfile.TemporaryDirectory() as folder:
+            found = run(targets_of_ranks, compile_module(text, os.path.join(folder, "m.so"), "--mesh=model=2"), 2)
+        bad += check(f"parts of the classes, {loss.split()[0]}", found == [[11, -100]] * 2, found)
+    return bad
 
 
 def main():
-    bad, runtime = 0, Runtime(RUNTIME_LIBRARY)
+    bad, runtime = check_ranks(), Runtime(RUNTIME_LIBRARY)
     for name, (shape, body, good, wrong) in CASES.items():
         if "%k" in "".join(body):
             body = ["  %k = nn.constant dense<2> : tensor<6xi32>", *body]

@@ -153,7 +153,7 @@ std::string train::arenaName(StringRef role, Type element, ParamOp param) {
     os << "." << axis.getValue();
   if (StringAttr window = param.getWindowAttr();
       window && (role == kGradientArena || role == kMergedArena))
-    os << "." << window.getValue();
+    os << "$" << window.getValue(); // which no axis' name has
   return name;
 }
 

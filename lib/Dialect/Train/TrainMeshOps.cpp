@@ -126,6 +126,9 @@ LogicalResult MeshOp::verify() {
     if (name.empty() || !names.insert(name).second)
       return emitOpError("expects axes of distinct names (C1), got '")
              << name << "'";
+    if (name.contains('$'))
+      return emitOpError("expects axes' names without '$' (C1), got '")
+             << name << "'";
     if (failed(verifyName(*this, name, "C1")))
       return failure();
     if (size < 1 || size > kMostRanks || (ranks *= size) > kMostRanks)

@@ -1,8 +1,10 @@
 //===- TrainModelVerifiers.cpp - Checks of parameters, optimizers and schedules -===//
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Dialect/Train/TrainSyntax.h"
+#include "llvm/ADT/StringSet.h"
 #include <cmath>
 
 using namespace mlir;
@@ -40,6 +42,10 @@ static LogicalResult verifyInit(Operation *op, Attribute init, Type type,
   if (!ok)
     return op->emitOpError("expects a known init with its arguments (")
            << tag << "), got " << name << " with " << arguments << " arguments";
+  if (StringRef(name).contains("normal") || name == "uniform")
+    if (!isa<FloatType>(getElementTypeOrSelf(type)))
+      return op->emitOpError("expects numbers that are drawn to be floats (")
+             << tag << "), got " << name << " for " << type;
   return success();
 }
 
@@ -243,6 +249,14 @@ LogicalResult OptimizerOp::verify() {
     if (name.getValue().contains('/'))
       return emitOpError("expects names of states without '/' (C6), got ")
              << name;
+  llvm::StringSet<> seen;
+  if (getEma())
+    seen.insert("ema");
+  for (auto name : getStateNames().getAsRange<StringAttr>())
+    if (!seen.insert(name.getValue()).second)
+      return emitOpError("expects states of distinct names, none of them 'ema' "
+                         "with an average (C6), got ")
+             << name << " twice";
   if (auto decay = getEmaAttr(); decay && !decay.getValue().isFinite())
     return emitOpError("expects finite numbers (C6), got ")
            << decay.getValueAsDouble() << " for ema";

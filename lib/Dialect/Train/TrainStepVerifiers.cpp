@@ -103,6 +103,9 @@ LogicalResult StepOp::verify() {
                          "and min > 0, all finite (C5), got ")
              << growth << ", " << backoff << ", " << interval << " and "
              << least;
+    if (getLossScale()->convertToDouble() < least)
+      return emitOpError("expects a loss scale of at least min (C5), got ")
+             << getLossScale()->convertToDouble() << " and " << least;
   }
   auto isNarrow = [](Type type) { return type.isBF16() || type.isF16(); };
   if (auto type = getMasterType(); type && !type->isF32() && !isNarrow(*type))

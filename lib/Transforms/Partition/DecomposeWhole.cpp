@@ -2,6 +2,7 @@
 #include "DecomposeWhole.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainArenas.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -37,6 +38,19 @@ static Value separateBias(OpBuilder &b, Operation &op) {
               : Value();
 }
 
+/// Says at what picks the class of a row which classes there are: targets are checked by
+/// that where no loss says it any more.
+static void markClasses(nn::CrossEntropyOp op, ArrayRef<Operation *> parts) {
+  for (Operation *part : parts)
+    if (auto compare = dyn_cast<nn::CompareOp>(part);
+        compare && compare.getLhs().getDefiningOp<nn::IotaOp>())
+      compare->setAttr(train::kClassesAttr,
+                       DenseI64ArrayAttr::get(
+                           op.getContext(),
+                           {nn::getTensorType(op.getLogits()).getShape().back(),
+                            static_cast<int64_t>(op.getIgnoreIndex())}));
+}
+
 bool parts::decomposeWhole(Operation &op, bool needsGradients) {
   OpBuilder before(&op);
   if (Value separate = separateBias(before, op)) {
@@ -60,6 +74,8 @@ bool parts::decomposeWhole(Operation &op, bool needsGradients) {
   for (Operation *part = op.getPrevNode(); part != previous;
        part = part->getPrevNode())
     parts.push_back(part);
+  if (isa<nn::CrossEntropyOp>(op))
+    markClasses(cast<nn::CrossEntropyOp>(op), parts);
   bool isGood = !needsGradients || llvm::all_of(parts, [](Operation *part) {
     return isDifferentiable(*part);
   });

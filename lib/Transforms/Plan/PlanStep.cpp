@@ -346,8 +346,9 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   Value square = sumSquares(s, clipped);
   Value rest = unclipped.empty() ? Value() : sumSquares(s, unclipped);
   Value all = rest ? s.add(square, rest) : square;
+  Value size = nn::AbsOp::create(b, loc, scale); // weights may be negative
   Value norm =
-      s.mul(nn::SqrtOp::create(b, loc, clipped.empty() ? all : square), scale);
+      s.mul(nn::SqrtOp::create(b, loc, clipped.empty() ? all : square), size);
   Value limit = s.read("clip_limit");
   Value factor = step.getClipKind() == ClipKind::global_norm
                      ? s.clipFactor(limit, norm)
@@ -355,12 +356,13 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   Value clippedScale = s.mul(scale, factor);
   // Scaled, gradients that no clip makes smaller are to be numbers of their type, too.
   ClipKind kind = step.getClipKind();
-  Value size = kind == ClipKind::global_norm && !rest ? clippedScale : scale;
+  Value most =
+      kind == ClipKind::global_norm && !rest ? s.mul(size, factor) : size;
   if (Value open = kind == ClipKind::none ? all : rest)
-    size = s.add(size, s.mul(nn::SqrtOp::create(b, loc, open), scale));
-  size =
-      nn::castTo(b, loc, nn::castTo(b, loc, size, narrowest), b.getF64Type());
-  Value finite = isFinite(s.add(s.mul(all, scale), size));
+    most = s.add(most, s.mul(nn::SqrtOp::create(b, loc, open), size));
+  most =
+      nn::castTo(b, loc, nn::castTo(b, loc, most, narrowest), b.getF64Type());
+  Value finite = isFinite(s.add(s.mul(all, size), most));
   s.write(norm, "grad_norm");
   s.write(factor, "clip_factor");
   s.write(scale, "read_scale");
@@ -381,7 +383,7 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
       auto each = RankedTensorType::get({static_cast<int64_t>(params.size())},
                                         b.getF64Type());
       Value squares = sumSquares(s, each, params, axes);
-      Value norms = s.mul(nn::SqrtOp::create(b, loc, squares), scale);
+      Value norms = s.mul(nn::SqrtOp::create(b, loc, squares), size);
       update(params, s.mul(s.clipFactor(limit, norms), scale), Value());
     } else if (clip && step.getClipKind() == ClipKind::value) {
       update(params, scale, limit);

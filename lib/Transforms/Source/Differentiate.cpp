@@ -45,8 +45,9 @@ struct Backward {
   StepOp step;
   SymbolTable &symbols;
   OpBuilder builder;
-  /// Values that depend on a trained parameter.
+  /// Values that depend on a trained parameter, not by way of a nn.stop_gradient alone.
   DenseSet<Value> active;
+  bool stops = false; // such an op cuts some off
   /// Contributions to the gradient of a value, in the order in which they arise.
   DenseMap<Value, SmallVector<Value>> contributions;
   /// Per parameter, in the order of the walk.
@@ -125,6 +126,10 @@ static void findActive(Backward &state, Block &body) {
     if (auto read = dyn_cast<ReadOp>(op)) {
       ParamOp param = getParam(read, state.symbols);
       active = param && state.step.trains(param);
+    }
+    if (active && isa<nn::StopGradientOp>(op)) {
+      state.stops = true;
+      active = false;
     }
     if (active)
       for (Value result : op.getResults())
@@ -320,7 +325,7 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
     state.contributions[loss].push_back(
         SeedOp::create(state.builder, yield.getLoc(), loss.getType(),
                        state.builder.getF64FloatAttr(divisor), StringAttr()));
-  } else if (!step.getInputGradients()) {
+  } else if (!step.getInputGradients() && !state.stops) {
     return step.emitOpError(
         "expects a loss that depends on a parameter that it trains");
   }

@@ -257,8 +257,6 @@ static Scalar buildRmsprop(Update &r) {
   Scalar decay = r["decay"];
   Scalar square = r.moment("v", decay, r.g * r.g,
                            r.arguments.fixed.lookup("initial_scale"));
-  // Divided and not fused: at the first update of a centered rule the
-  // difference of the moments is 0 and must not become less by rounding.
   auto corrected = [&](Scalar moment) {
     if (!r.arguments.flag("bias_correction"))
       return moment;
@@ -267,7 +265,7 @@ static Scalar buildRmsprop(Update &r) {
   square = corrected(square);
   if (r.arguments.flag("centered")) {
     Scalar mean = corrected(r.moment("m", decay, r.g));
-    square = square - mean * mean;
+    square = max(square - mean * mean, 0.0); // not less, by rounding
   }
   Scalar u = r.g / rootWithEps(r, square);
   if (!r.arguments.has("momentum"))
@@ -507,8 +505,18 @@ paramsByType(OptimizerOp op) {
   return result;
 }
 
-/// A region's parameters must have its type.
-static LogicalResult checkTypes(OptimizerOp op) {
+/// Whether some rank has less of a parameter than others.
+static bool isUneven(ParamOp param) {
+  ArrayAttr axes = param.getPartAxes();
+  return !axes.empty() &&
+         param.getTensorType().getNumElements() *
+                 getMesh(param->getParentOfType<ModuleOp>()).getCount(axes) !=
+             param.getWholeType().getNumElements();
+}
+
+/// A region's parameters must have its type. A second region takes norms, in which what
+/// fills up uneven parts would count: a direction need not be 0 there.
+static LogicalResult checkRegions(OptimizerOp op) {
   Type type = op.getBody().getArgument(0).getType();
   for (auto &[paramType, params] : paramsByType(op))
     if (paramType != type)
@@ -517,7 +525,28 @@ static LogicalResult checkTypes(OptimizerOp op) {
               << paramType)
                  .attachNote(op.getLoc())
              << "the optimizer is here";
+  for (auto &[paramType, params] : paramsByType(op))
+    for (ParamOp param : params)
+      if (!op.getScaled().empty() && !op.getOrthogonal() && isUneven(param))
+        return (param.emitOpError("expects parts that are equal, as its "
+                                  "optimizer takes norms, got ")
+                << param.getTensorType() << " of " << param.getWholeType())
+                   .attachNote(op.getLoc())
+               << "the optimizer is here";
   return success();
+}
+
+/// Lets the steps that train what `op` updates train what `clone` updates, too.
+static void trainAlso(OptimizerOp op, FlatSymbolRefAttr clone) {
+  auto name = FlatSymbolRefAttr::get(op.getSymNameAttr());
+  for (auto step : op->getParentOfType<ModuleOp>().getOps<StepOp>()) {
+    ArrayAttr trained = step.getTrainedAttr();
+    if (!trained || !llvm::is_contained(trained, name))
+      continue;
+    SmallVector<Attribute> all(trained.begin(), trained.end());
+    all.push_back(clone);
+    step.setTrainedAttr(ArrayAttr::get(op.getContext(), all));
+  }
 }
 
 namespace {
@@ -534,7 +563,7 @@ struct ExpandOptimizersPass
     }
     for (auto op : llvm::to_vector(getOperation().getOps<OptimizerOp>())) {
       if (!op.getKind()) {
-        ok &= succeeded(checkTypes(op));
+        ok &= succeeded(checkRegions(op));
         continue;
       }
       auto groups = paramsByType(op).takeVector();
@@ -551,6 +580,7 @@ struct ExpandOptimizersPass
         StringAttr name = symbols.insert(clone, std::next(op->getIterator()));
         for (ParamOp param : params)
           param.setOptimizerAttr(FlatSymbolRefAttr::get(name));
+        trainAlso(op, FlatSymbolRefAttr::get(name));
         ok &= succeeded(expandOptimizer(clone, type));
         ++numClones;
       }

@@ -474,3 +474,27 @@ train.param @w : tensor<4xf32> init(ones) optimizer(@a)
 train.step @step(%g: tensor<4xf32> gradient(@w)) trains([@b]) {
   train.yield
 }
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<2xf32> init(ones) optimizer(@o)
+// expected-error @+1 {{'train.step' op expects a loss scale of at least min (C5), got 2.500000e-01 and 1.000000e+00}}
+train.step @s(%x: tensor<2xf32>) loss_scale(dynamic<init = 0.25>) {
+  %w = train.read @w : tensor<2xf32>
+  %m = nn.mul %w, %x : tensor<2xf32>, tensor<2xf32>
+  %l = nn.reduce sum %m dims [0] : tensor<2xf32>
+  train.yield loss(%l) : tensor<f32>
+}
+
+// -----
+
+// expected-error @+1 {{'train.buffer' op expects numbers that are drawn to be floats (C1), got normal for 'tensor<6xi8>'}}
+train.buffer @b : tensor<6xi8> init(normal<100.0>)
+
+// -----
+
+// expected-error @+1 {{'train.optimizer' op expects states of distinct names, none of them 'ema' with an average (C6), got "ema" twice}}
+train.optimizer @o(%p: f32, %g: f32, %m: f32) state(ema = 0.0) ema(0.9) {
+  train.yield %p, %m : f32, f32
+}

@@ -1,13 +1,14 @@
 # REQUIRES: numpy
 # RUN: %python %s
-"""The clip sees the average of a window, not its sum and not the micro-steps; with average = false it sees the sum."""
+"""The clip sees the average of a window, not its sum and not the micro-steps; with average = false it sees the sum.
+Of weights below 0 it sees the size."""
 import os
 import sys
 
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "Inputs"))
-from updates import Problem, Sgd, clip_factors  # noqa: E402
+from updates import Problem, Sgd, clip_factors, module, trainer  # noqa: E402
 
 K, LIMIT = 4, 3.0
 PARAMETERS = {"a": ((7, 5), "o"), "b": ((130, 27), "o"), "c": ((1,), "o")}
@@ -52,6 +53,15 @@ def main():
                 if max(np.abs(different[-1][n] - want[-1][n]).max() for n in PARAMETERS) < 1e-3:
                     sys.exit(f"{clauses}: the data does not tell the orders apart")
             problem.check(clauses, want, norms)
+    for clip in "global_norm", "param_norm":
+        text = module("train.optimizer @o = sgd<lr = 1.0>", [("a", (2,), "f64", "o")], f"clip({clip}<1.0>)").replace(
+            "{", "{\n%n = nn.constant dense<-1.0> : tensor<f64>", 1)
+        with trainer(text.replace(") : tensor<f64>\n}", ") weight(%n) : tensor<f64>, tensor<f64>\n}")) as t:
+            start = t.read("a")
+            result = t.step(ga=[30.0, 40.0])
+            moved = t.read("a") - start
+        if not np.allclose(moved, [0.6, 0.8]) or not np.isclose(result.grad_norm, 50.0):
+            sys.exit(f"{clip}, a weight of -1: moved by {moved}, norm {result.grad_norm}")
 
 
 if __name__ == "__main__":

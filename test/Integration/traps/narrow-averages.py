@@ -40,6 +40,14 @@ def rounded(x, element):
 
 def main():
     rng = np.random.default_rng(3)
+    # They begin with what the parameter is, listed values, too.
+    for stored, clauses in (("bf16", ""), ("f16", ""), ("f32", "precision(compute = f16, master = f16)")):
+        for init in ("dense<3.0>", f"dense<{(np.arange(42) / 2).reshape(6, 7).tolist()}>"):
+            text = MODULE.replace("STORED", stored).replace("CLAUSES", clauses).replace("normal<0.5>", f"{init} : tensor<6x7x{stored}>")
+            with trainer(text) as t:
+                want = t.read("w")
+                if not np.array_equal(t.read("w", "state", "ema"), want) or not want.any():
+                    sys.exit(f"{stored} {clauses} {init}: begins with {t.read('w', 'state', 'ema')}")
     for element, stored, clauses in (("bf16", "bf16", ""), ("f16", "f16", ""), ("bf16", "f32", "precision(compute = bf16, master = bf16)")):
         for options in WAYS:
             with trainer(MODULE.replace("STORED", stored).replace("CLAUSES", clauses), *options) as t:

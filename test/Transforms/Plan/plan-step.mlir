@@ -119,7 +119,7 @@ train.step @scaled(%x: tensor<4xf32>) loss_scale(dynamic<init = 1024.0, interval
 // CHECK-NOT: train.update
 // CHECK: train.write %{{.*}} to @arena.scalars::@update
 // CHECK-LABEL: train.step @critic
-// CHECK: train.write %x to @arena.grad.f32.critic::@v
+// CHECK: train.write %x to @arena.grad.f32$critic::@v
 // CHECK: train.write %{{.*}} to @arena.scalars::@critic.loss_sum
 // CHECK: train.norm_squared {{\[\[}}@v]]
 // CHECK: train.read @arena.scalars::@critic.clip_limit
@@ -132,7 +132,7 @@ train.step @scaled(%x: tensor<4xf32>) loss_scale(dynamic<init = 1024.0, interval
 // CHECK: train.arena @arena.grad.f32 gradient {
 // CHECK-NEXT: train.slice @w
 // CHECK-NEXT: }
-// CHECK: train.arena @arena.grad.f32.critic gradient {
+// CHECK: train.arena @arena.grad.f32$critic gradient {
 // CHECK-NEXT: train.slice @v
 train.optimizer @a = sgd<lr = 0.1>
 train.optimizer @b = sgd<lr = 0.2>

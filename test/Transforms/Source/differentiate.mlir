@@ -131,3 +131,26 @@ train.step @shared(%x: tensor<8x16xbf16>) {
   %l = nn.reduce sum %f dims [0, 1] : tensor<8x4xf32>
   train.yield loss(%l) : tensor<f32>
 }
+
+// -----
+
+// Behind nn.stop_gradient an op needs no gradient.
+// CHECK-LABEL: train.step @stopped
+// CHECK: nn.map
+// CHECK-NOT: nn.map
+// CHECK: train.store_gradient %{{.*}} into @w
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.step @stopped(%x: tensor<4xf32>) {
+  %w = train.read @w : tensor<4xf32>
+  %a = nn.mul %x, %w : tensor<4xf32>, tensor<4xf32>
+  %s = nn.stop_gradient %a : tensor<4xf32>
+  %g = nn.map(%s) : (tensor<4xf32>) -> tensor<4xf32> {
+  ^bb0(%b: f32):
+    %c = math.absf %b : f32
+    nn.yield %c : f32
+  }
+  %q = nn.mul %a, %g : tensor<4xf32>, tensor<4xf32>
+  %l = nn.reduce sum %q dims [0] : tensor<4xf32>
+  train.yield loss(%l) : tensor<f32>
+}

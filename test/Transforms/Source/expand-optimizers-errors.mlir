@@ -78,3 +78,16 @@ train.param @w : tensor<4xf64> init(zeros) optimizer(@own)
 
 // expected-error @+1 {{expects a number, a symbol, a string, true or false, got [1]}}
 train.optimizer @a = adam<lr = [1]>
+
+// -----
+
+train.mesh @mesh(model = 2)
+// expected-note @+1 {{the optimizer is here}}
+train.optimizer @mine(%p: f32, %g: f32) {
+  train.yield %g : f32
+} scaled(%p: f32, %u: f32, %pn: f32, %un: f32) {
+  %q = arith.divf %u, %un : f32
+  train.yield %q : f32
+}
+// expected-error @+1 {{'train.param' op expects parts that are equal, as its optimizer takes norms, got 'tensor<4xf32>' of 'tensor<7xf32>'}}
+train.param @w : tensor<4xf32> init(ones) optimizer(@mine) split([model]) of tensor<7xf32>

@@ -97,3 +97,29 @@ train.schedule @half(%t: f64) {
   train.yield %t : f64
 }
 train.param @w : tensor<4xf32> init(zeros) optimizer(@own)
+
+// -----
+
+// A step that trains a group trains its parameters of both types.
+// CHECK-LABEL: train.optimizer @mixed(
+// CHECK: train.optimizer @mixed_f64(
+// CHECK: train.step @step{{.*}} trains([@mixed, @mixed_f64])
+train.optimizer @mixed = sgd<lr = 0.1>
+train.optimizer @other = sgd<lr = 0.1>
+train.param @a : tensor<2xf32> init(ones) optimizer(@mixed)
+train.param @b : tensor<2xf64> init(ones) optimizer(@mixed)
+train.param @c : tensor<2xf64> init(ones) optimizer(@other)
+train.step @step(%x: tensor<2xf32>) trains([@mixed]) {
+  %a = train.read @a : tensor<2xf32>
+  %b = train.read @b : tensor<2xf64>
+  %n = nn.cast %b to f32 : tensor<2xf64>
+  %m = nn.mul %a, %n : tensor<2xf32>, tensor<2xf32>
+  %l = nn.reduce sum %m dims [0] : tensor<2xf32>
+  train.yield loss(%l) : tensor<f32>
+}
+train.step @two(%x: tensor<2xf64>) trains([@other]) {
+  %c = train.read @c : tensor<2xf64>
+  %m = nn.mul %c, %x : tensor<2xf64>, tensor<2xf64>
+  %l = nn.reduce sum %m dims [0] : tensor<2xf64>
+  train.yield loss(%l) : tensor<f64>
+}

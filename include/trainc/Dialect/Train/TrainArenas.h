@@ -14,6 +14,10 @@ inline constexpr llvm::StringLiteral kMergedArena = "arena.merged";
 inline constexpr llvm::StringLiteral kBufferArena = "arena.buffer";
 inline constexpr llvm::StringLiteral kScalarArena = "arena.scalars";
 
+/// Of a comparison that says of each class whether it is the target, where no loss does: how
+/// many classes there are, and the target that is ignored.
+inline constexpr llvm::StringLiteral kClassesAttr = "train.classes";
+
 /// What the arena of an optimizer's state holds.
 std::string stateRole(llvm::StringRef state);
 

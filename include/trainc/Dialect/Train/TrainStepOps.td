@@ -63,7 +63,7 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     (C1) the body ends in train.yield with a loss, a scalar of float type, which may be
     left out with gradients among the inputs; (C2) k is from 1 to 2^31 - 1; (C3) the clip is > 0 and finite; (C4)
     inputs have static shapes, integer, float or i1 elements; (C5) scale and min are > 0,
-    growth and interval >= 1, backoff is > 0 and <= 1, all finite; (C6) a gradient is of a parameter
+    a dynamic scale is at least min, growth and interval >= 1, backoff is > 0 and <= 1, all finite; (C6) a gradient is of a parameter
     that is not frozen, and has its shape and float elements; (C7) `master` is f32, bf16
     or f16, and stochastic rounding needs bf16 or f16; (C8) splits, of all inputs,
     name axes of the mesh, for each input once and in at most one list per dimension; so
