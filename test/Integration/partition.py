@@ -294,8 +294,9 @@ def random_case(seed):
     """(text, mesh, bounds) of a random module whose inputs are split at random, or None."""
     rng = random.Random(f"partition {seed}")
     module = valid.module(f"partition {seed}")
-    # Nothing that f64 for f32 breaks; draws have sites, which two copies in one module may not share.
-    if module.narrow or re.search("precision|arith.(truncf|extf)|nn.random", module.text):
+    # Nothing that f64 for f32 breaks; draws have sites, which two copies in one module may not share; no rank has all of a
+    # gradient that is given.
+    if module.narrow or re.search(r"precision|arith.(truncf|extf)|nn.random|gradient\(@|train.constrain", module.text):
         return None
     text = re.sub(r" split\([^)]*\)|train.mesh.*\n", "", module.text).replace("f32", "f64")
     axes = rng.choice(RANDOM_MESHES)

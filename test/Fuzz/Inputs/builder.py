@@ -1,13 +1,15 @@
-"""Bodies of entries, made at random: see valid.py."""
+"""Bodies of entries, made at random: see valid.py. Seldomer recipes are in rare.py."""
 import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3, "examples"))
-from trainc_text import Value, tensor
+from trainc_text import Value, tensor  # noqa: E402
+
+import rare  # noqa: E402
 
 UNARY = ["neg", "abs", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu tanh", "gelu erf", "clamp", "exp",
-         "log", "sqrt", "rsqrt"]
-BENT = {"abs", "relu", "clamp"}
+         "log", "sqrt", "rsqrt", "floor", "ceil", "round"]
+BENT = {"abs", "relu", "clamp", "floor", "ceil", "round"}
 SIZES = [1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 16, 17, 33, 65]
 MOST_ELEMENTS, MOST_OPERATIONS = 3000, 30
 SHARED_SIZES = [1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 33, 64, 65, 100, 130]
@@ -24,13 +26,13 @@ def count(shape):
 class Builder:
     """The body of one entry; values are appended as they are made."""
 
-    def __init__(self, rng, element, own_order, trained=True, shared=False):
+    def __init__(self, rng, element, own_order, trained=True, shared=False, mesh=False):
         self.sizes, self.most = (SHARED_SIZES, SHARED_ELEMENTS) if shared else (SIZES, MOST_ELEMENTS)
-        self.recipes, self.small = self.RECIPES + [Builder.share] * 30 * shared, {}
+        self.recipes, self.small = self.RECIPES + rare.RECIPES + [Builder.share] * 30 * shared, {}
         self.rng, self.element, self.own_order, self.trained = rng, element, own_order, trained
         self.head, self.lines, self.inputs, self.values, self.parameters = [], [], {}, [], []
         self.made, self.numbers, self.used, self.groups = 0, 0, set(), ["o0"]
-        self.region, self.types = False, ["bf16", "f16"]
+        self.region, self.types, self.mesh, self.muon = False, ["bf16", "f16"], mesh, False
 
     # What everything is made of.
 
@@ -59,8 +61,9 @@ class Builder:
         else:
             name = f"p{self.fresh()}" + ("" if self.trained else "_fixed")
             init = rng.choice(["normal<0.5>", "normal<0.1, 0.3>", "uniform<-0.5, 0.5>", "ones", "constant<0.25>",
-                                       "truncated_normal<0.0, 0.4>"])
-            group = f"optimizer(@{rng.choice(self.groups)})" if self.trained and (sure or rng.random() < 0.9) else "frozen"
+                               "truncated_normal<0.0, 0.4>", "zeros"])
+            group = rng.choice([*self.groups, *["muon"] * (self.muon and len(shape) == 2)])
+            group = f"optimizer(@{group})" if self.trained and (sure or rng.random() < 0.9) else "frozen"
             self.head.append(f"train.param @{name} : {tensor(shape, self.element)} init({init}) {group}")
             self.parameters.append((name, shape))
         result = f"%r{self.fresh()}"
@@ -79,12 +82,16 @@ class Builder:
                 return shape
 
     def index(self, shape, bound):
-        return self.input(shape, self.rng.choice(["i32", "i32", "i64"]), bound)
+        """Indices below the bound, or computed ones, of which some are not in the range."""
+        i = self.input(shape, self.rng.choice(["i32", "i32", "i64"]), bound)
+        if self.rng.random() < 0.75:
+            return i
+        return self.binary(self.rng.choice(["add", "sub", "mul"]), i, self.scalar(self.rng.choice([-1, 1, 2]), i.element))
 
-    def scalar(self, number):
-        name = f"%c{self.fresh()}"
-        self.lines.append(f"{name} = nn.constant dense<{number}> : tensor<{self.element}>")
-        return Value(name, (), self.element)
+    def scalar(self, number, element=None):
+        name, element = f"%c{self.fresh()}", element or self.element
+        self.lines.append(f"{name} = nn.constant dense<{number}> : tensor<{element}>")
+        return Value(name, (), element)
 
     def binary(self, op, a, b):
         rank = max(len(a.shape), len(b.shape))
@@ -190,7 +197,7 @@ class Builder:
         shape = [n + a + b + (n - 1) * i for n, a, b, i in zip(v.shape, low, high, inside)]
         if not shape or count(shape) > self.most:
             return None
-        return self.op(f"pad {{}} low {low} high {high} interior {inside} value {self.rng.choice([0.0, -1.5])}", v,
+        return self.op(f"pad {{}} low {low} high {high} interior {inside} value {self.rng.choice([0.0, 3.0 if v.element[0] == 'i' else -1.5])}", v,
                        shape=shape)
 
     def concat(self, v):
@@ -309,8 +316,8 @@ class Builder:
             self.head.append(f"train.buffer @{name} : {tensor(c, self.element)} init({init})")
             self.lines.append(f"%{name} = train.read @{name} : {tensor(c, self.element)}")
             statistics.append(Value(f"%{name}", c, self.element))
-        word = " training" if self.trained else ""
-        y = self.op(f"batch_norm {{}}, {{}}, {{}}, {{}}, {{}}{word} {{{{eps = 1.0e-2}}}}", v, w, b, *statistics, results=3)
+        word, momentum = " training" if self.trained else "", self.rng.choice(["", ", momentum = 0.5", ", momentum = 1.0"])
+        y = self.op(f"batch_norm {{}}, {{}}, {{}}, {{}}, {{}}{word} {{{{eps = 1.0e-2{momentum}}}}}", v, w, b, *statistics, results=3)
         if self.trained:
             for i, s in enumerate(statistics):
                 self.lines.append(f"train.write {y.name[:-1]}{i + 1} to @{s.name[1:]} : {s.type}")
@@ -396,7 +403,8 @@ class Builder:
             return None
         words = self.rng.choice(["", " causal"]) + self.rng.choice(["", "", " scale 0.375"])
         words += " window 2" if "causal" in words and self.made % 4 == 2 else ""
-        words += " dropout 0.25" if self.made % 3 == 1 else ""
+        if self.made % 3 == 1:
+            words += " dropout 0.25" + (rare.draws(self, [1] * 4, unit=4) if self.rng.random() < 0.3 else "")
         batch, t = v.shape[0], v.shape[1]
         if len(v.shape) == 3:
             kv = self.rng.choice([1, 2])
@@ -429,7 +437,8 @@ class Builder:
     def rotary(self, v):
         if len(v.shape) != 4 or v.shape[3] % 2:
             return None
-        return self.op(f"rotary {{}} theta {self.rng.choice([10000.0, 100.0])}", v)
+        words = self.rng.choice(["", "", " inverse", " {{offset = 3 : i64}}"])
+        return self.op(f"rotary {{}} theta {self.rng.choice([10000.0, 100.0])}{words}", v)
 
     def dropout(self, v):
         rate = self.rng.choice([0.1, 0.5])
@@ -508,26 +517,13 @@ class Builder:
             parts.append(self.op(f"{self.rng.choice(['tanh', 'sigmoid', 'neg'])} {{}}", part))
         return self.op("concat {}, {} dim 0", *parts, shape=v.shape)
 
-    def history(self, v):
-        """Two buffers, of which one takes what stood in the other."""
-        if self.region or not self.trained or not v.shape:
-            return None
-        names, now = [f"b{self.fresh()}" for _ in range(2)], []
-        for name in names:
-            self.head.append(f"train.buffer @{name} : {v.type} init(constant<0.25>)")
-            self.lines.append(f"%{name} = train.read @{name} : {v.type}")
-            now.append(Value(f"%{name}", v.shape, v.element))
-        new = self.binary("add", self.op("tanh {}", v), now[0]) if self.rng.random() < 0.5 else self.rng.choice([now[1], self.op("tanh {}", v)])
-        writes = [(new, names[0]), (now[0], names[1])]
-        self.rng.shuffle(writes)
-        self.lines += [f"train.write {value.name} to @{name} : {v.type}" for value, name in writes]
-        return self.binary("sub", v, self.binary(self.rng.choice(["add", "mul"]), *now))
-
     RECIPES = [unary] * 4 + [with_parameter] * 4 + [pair, choose, cast, reshape, broadcast, transpose, slice, pad, concat,
                              gather, part, scatter, embedding, reduce, argmax, integers, softmax, softmax, row_norm, row_norm,
                              channel_norm, channel_norm, linear, linear, linear, matmul, matmul, convolution, convolution,
                              pool, pool, attention, attention, attention, rotary, dropout, stop, map, called, recompute, products, products,
-                             halves, history]
+                             halves]
+
+    MOVES = [reshape, broadcast, transpose, slice, pad, gather]
 
     def small_value(self, shape):
         """A value of smaller rank, of which some are masks: made by a few operations from what is no tensor of larger rank."""

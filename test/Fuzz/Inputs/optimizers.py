@@ -2,16 +2,20 @@
 
 NUMBERS = {
     "sgd": dict(momentum=[0.9], dampening=[0.1], weight_decay=[0.01]), "momentum": dict(momentum=[0.5]),
-    "adam": dict(b1=[0.8], b2=[0.99], eps=[1e-3], weight_decay=[0.01]), "adamw": dict(weight_decay=[0.1], eps=[1e-3]),
+    "adam": dict(b1=[0.8], b2=[0.99], eps=[1e-3], eps_root=[1e-4], weight_decay=[0.01]), "adamw": dict(weight_decay=[0.1], eps=[1e-3]),
     "nadam": dict(b1=[0.8], eps=[1e-3]), "radam": dict(threshold=[4.0], eps=[1e-3]), "adamax": dict(b2=[0.9]),
-    "adagrad": dict(lr_decay=[0.1], eps=[1e-3]), "adadelta": dict(rho=[0.5]),
-    "rmsprop": dict(decay=[0.5], momentum=[0.9], eps=[1e-3]), "lion": dict(b1=[0.8], weight_decay=[0.1]),
+    "adagrad": dict(lr_decay=[0.1], eps=[1e-3], initial_accumulator_value=[0.5]), "adadelta": dict(rho=[0.5]),
+    "rmsprop": dict(decay=[0.5], momentum=[0.9], eps=[1e-3], initial_scale=[0.5]), "lion": dict(b1=[0.8], weight_decay=[0.1]),
     "lamb": dict(weight_decay=[0.1], eps=[1e-3]), "lars": dict(trust_coefficient=[0.1], weight_decay=[0.01]),
 }
+MUON = dict(momentum=[0.5], weight_decay=[0.01], steps=[1, 2], nesterov=["false"])
 FLAGS = {"sgd": ["nesterov"], "momentum": ["nesterov"], "adam": ["nesterov", "eps_before_correction"],
          "adamw": ["nesterov"], "nadam": ["eps_before_correction"], "adagrad": ["eps_in_sqrt"],
          "rmsprop": ["eps_in_sqrt", "centered", "nesterov", "bias_correction", "lr_in_momentum"], "lars": ["nesterov"]}
-SCHEDULES = ["constant<value = 0.05>", "linear<init = 0.1, end = 0.01, steps = 3>",
+SCHEDULES = ["linear<init = 0.1, end = 0.01, steps = 2, begin = 1>", "warmup_linear<peak = 0.1, warmup = 2, init = 0.01>",
+             "cosine<init = 0.1, steps = 2, alpha = 0.1, exponent = 2.0>",
+             "exponential<init = 0.1, steps = 2, rate = 0.5, begin = 1, end = 0.06>",
+             "constant<value = 0.05>", "linear<init = 0.1, end = 0.01, steps = 3>",
              "warmup_linear<peak = 0.1, warmup = 2, total = 5>", "cosine<init = 0.1, steps = 4>",
              "warmup_cosine<peak = 0.1, warmup = 1, total = 4>", "step<init = 0.1, size = 2>",
              "exponential<init = 0.1, steps = 2, rate = 0.5, staircase = true>",
@@ -37,6 +41,13 @@ def own(name, rate, element):
         f"%zero = arith.constant 0.0 : {element}", f"%b = arith.constant 0.75 : {element}",
         f"%m1 = math.fma %b, %m, %g : {element}", cast, f"%d = arith.mulf %r, %m1 : {element}",
         f"%p1 = arith.subf %p, %d : {element}", f"train.yield %p1, %m1 : {element}, {element}", "}"])
+
+
+def muon(rng, name):
+    """Of matrices alone."""
+    words = [f"{number} = {rng.choice(values)}" for number, values in MUON.items() if rng.random() < 0.4]
+    words += [f"bf16 = {rng.choice(['true', 'false'])}"] + rng.choice([[], ["match_rms = true"], ["unclamped = true"]])
+    return f"train.optimizer @{name} = muon<{', '.join(['lr = 0.1', *words])}>"
 
 
 def optimizer(rng, name, schedule_names, element, plain):

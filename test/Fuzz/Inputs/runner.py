@@ -13,6 +13,7 @@ NUDGES times.
 import json
 import os
 import sys
+import threading
 
 import numpy as np
 
@@ -122,4 +123,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    threading.stack_size(1 << 18)  # kernels are not to need much
+    thread = threading.Thread(target=main)
+    thread.start()
+    thread.join()
