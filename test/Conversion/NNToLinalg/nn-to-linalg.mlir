@@ -125,7 +125,7 @@ func.func @composite(%x: tensor<4x8xf32>, %s: tensor<f64>, %i: tensor<4x3xi32>) 
 
 // Rows that 32 bits do not count.
 // CHECK-LABEL: @many_rows
-// CHECK: arith.constant 2999999999 : i64
+// CHECK: arith.constant dense<2999999999> : tensor<i64>
 func.func @many_rows(%u: tensor<3xf32>, %i: tensor<3xi32>) -> tensor<3000000000xf32> {
   %0 = nn.scatter_add %i, %u dim 0 : tensor<3xi32>, tensor<3xf32> to tensor<3000000000xf32>
   return %0 : tensor<3000000000xf32>

@@ -216,8 +216,8 @@ def part_of_table(b, v):
 
 
 def primitive(b, v):
-    """What gradients and decompositions are made of, of an input: it has no gradient itself."""
-    x = b.planes(b.input(v.shape, v.element))
+    """What gradients and decompositions are made of: it has no gradient itself."""
+    x = b.planes(b.op("stop_gradient {}", v))
     size = [b.rng.choice([1, 2, 3]) for _ in range(2)]
     places = b.window(x, size, [1, 1], min(size) - 1)
     if not places:
