@@ -15,7 +15,7 @@
 // RUN: sed -e '/cuStreamWaitEvent, streams.apart/d' %runtime_src/cuda/streams.cpp >%t.start.cpp
 // RUN: sed -e '/cuEventRecord, streams.done/,/;/d' %runtime_src/cuda/streams.cpp >%t.done.cpp
 // RUN: sed -e '/cuStreamWaitEvent, streams.compute/,/;/d' %runtime_src/cuda/streams.cpp >%t.await.cpp
-// RUN: sed -e '/TRAINC_TRY(join(streams, streams.started))/d' %runtime_src/cuda/streams.cpp >%t.join.cpp
+// RUN: sed -e '/TRAINC_TRY(joinStarted(streams))/d' %runtime_src/cuda/streams.cpp >%t.join.cpp
 // RUN: %{object} %t.ready.cpp -o %t.other.o && %cxx %t.o %t.other.o %{libraries} -o %t.ready && %{run} TRAINC_FAKE_CUDA_SEED=-1 not %t.ready apart | FileCheck --check-prefix=WRONG %s
 // RUN: %{object} %t.start.cpp -o %t.other.o && %cxx %t.o %t.other.o %{libraries} -o %t.start && %{run} TRAINC_FAKE_CUDA_SEED=-1 not %t.start apart | FileCheck --check-prefix=WRONG %s
 // RUN: %{object} %t.done.cpp -o %t.other.o && %cxx %t.o %t.other.o %{libraries} -o %t.done && %{run} TRAINC_FAKE_CUDA_SEED=-1 not %t.done apart | FileCheck --check-prefix=WRONG %s
