@@ -24,9 +24,12 @@ def mapped(value: Any, name: str, change: Callable[[str, Any], Any]) -> Any:
 
 
 def _is(value: Any, constant: Any) -> bool:
-    """Whether a value is a constant; an array of several elements is none."""
+    """Whether a value is a constant; 1 is 1.0, but not True. An array of several elements is none."""
     equal = value is constant or value == constant
-    return not getattr(equal, "shape", ()) and bool(equal)
+    if getattr(equal, "shape", ()) or not bool(equal):
+        return False
+    number = value.item() if hasattr(value, "item") else value
+    return isinstance(number, bool) == isinstance(constant, bool)
 
 
 class Port:
@@ -90,6 +93,8 @@ class EntryPoint:
                     if value.dtype is port.array_dtype and value.shape == port.shape and value.flags.c_contiguous:
                         continue
             self._bind(port, value)
+        if self._examples:
+            self._examples.taken()
 
     def fits(self, inputs: tuple, named: dict, filled: bool = False) -> bool:
         """Whether every input is given and has the entry's shape, with `filled` also one of fewer examples, and what else is given is as

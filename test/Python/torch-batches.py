@@ -110,6 +110,12 @@ def constants():
         same(value(step, x, y), mse(model, x, y))
         with refused(trainc.InvalidArgumentError, "no step takes inputs of shapes (4, 3), (4, 2), 3.0", "scale = 1.0", "scale = 2.0"):
             step(x, y, 3.0)
+    for constant, *wrong in [(True, 1, 1.0, torch.tensor(1)), (1, True, torch.tensor(True), torch.tensor(True).numpy())]:
+        with steps((x, y, constant), lambda m, x, y, scale: mse(m, x, y, 5.0 if scale is True else scale)) as step:
+            same(value(step, x, y, torch.tensor(constant)), mse(model, x, y, 5.0 if constant is True else 1.0))
+            for given in wrong:
+                with refused(trainc.InvalidArgumentError, f"scale of step is a constant: expected {constant}, got"):
+                    step(x, y, given)
     with steps(some[0], masked) as step:
         for wrong in (mask, mask.numpy(), mask[0, 0], "text", 0):
             with refused(trainc.InvalidArgumentError, "mask of step is a constant: expected None, got"):

@@ -12,9 +12,21 @@ from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Muon,
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import agree, trainc  # noqa: E402
+from tiny import refused  # noqa: E402
 
 torch.manual_seed(5)
 torch.set_default_dtype(torch.float64)
+
+
+def of_groups(kind, **of_first):
+    """With other settings of the first parameter, which the constructor may refuse for all."""
+    def made(parameters, **options):
+        first, *rest = parameters
+        return kind([dict(params=[first], **of_first), dict(params=rest)], **options)
+
+    made.__name__ = f"{kind.__name__} of groups"
+    return made
+
 
 CASES = [
     (SGD, {}), (SGD, dict(momentum=0.9)), (SGD, dict(momentum=0.9, dampening=0.3)), (SGD, dict(momentum=0.9, nesterov=True, weight_decay=0.1)),
@@ -27,6 +39,8 @@ CASES = [
     (NAdam, {}), (NAdam, dict(weight_decay=0.1, momentum_decay=0.01)), (NAdam, dict(weight_decay=0.1, decoupled_weight_decay=True, maximize=True)),
     (Adam, dict(amsgrad=True, weight_decay=0.1)), (AdamW, dict(amsgrad=True)), (AdamW, dict(maximize=True)), (SGD, dict(maximize=True)),
     (SGD, dict(maximize=True, momentum=0.9, dampening=0.3, weight_decay=0.1)), (SGD, dict(maximize=True, momentum=0.9, nesterov=True)),
+    (of_groups(SGD, dampening=0.3), dict(momentum=0.9, nesterov=True, weight_decay=0.1)),
+    (of_groups(SGD, momentum=0.0), dict(momentum=0.9, nesterov=True)),
 ]
 
 
@@ -85,6 +99,20 @@ def grouped(parameters):
 
 exported = agree(model(), batches, loss, grouped, updates=50, bar=1e-10, parameters=1e-10)
 assert exported.text.count("train.optimizer") == 2
+
+
+# What is loaded into AdamW decouples its decay in all groups.
+for options in {}, dict(amsgrad=True):
+    coupled = of_groups(AdamW, decoupled_weight_decay=False, **options)
+    exported = agree(model(), batches, loss, lambda p: coupled(p, lr=0.02, weight_decay=0.3), updates=50, bar=1e-10, parameters=1e-10)
+    assert options or " = adam<" in exported.text and "l2 = 0.3" in exported.text
+    m = model()
+    optimizer, other = (kind(m.parameters(), lr=0.02, weight_decay=0.3) for kind in (coupled, of_groups(AdamW, **options)))
+    with trainc.torch.export(m, batches[0], loss, optimizer).step(threads=1) as step:
+        step.load_torch_optimizer(optimizer.state_dict())
+        assert [group["decoupled_weight_decay"] for group in step.torch_optimizer()["param_groups"]] == [False, True]
+        with refused(trainc.MismatchError, "decoupled_weight_decay of group0 is True, expected False"):
+            step.load_torch_optimizer(other.state_dict())
 
 
 def accumulating(parameters):

@@ -58,6 +58,19 @@ def epochs():
             step(batch(3)[0], batch(2)[1])
 
 
+def refused_later():
+    """A call that is refused leaves the outputs of the one before."""
+    model = mlp()
+    exported = trainc.torch.export(model, batch(SIZE), lambda m, x, y: (each(m, x, y), {"z": m(x)}), torch.optim.SGD(model.parameters(), 0.0))
+    with exported.step(threads=1) as step:
+        for n, other in ((3, 2), (1, SIZE)):
+            (x, y), (wrong, classes) = batch(n), batch(other)
+            result = step(x, y)
+            with refused(trainc.InvalidArgumentError, "expected float64"):
+                step(wrong.float(), classes)
+            torch.testing.assert_close(result.outputs["z"], model(x).detach())
+
+
 def weighted():
     """Weights of the user's; in a window the mean is that of all examples."""
     model = mlp(nn.LayerNorm(8))
@@ -165,6 +178,6 @@ def mixed():
         trainc.torch.export(mlp(), (*batch(SIZE), torch.ones(SIZE)), lambda m, x, y, example_weights: each(m, x, y) * example_weights)
 
 
-for test in (epochs, weighted, outputs, lengths, mixed):
+for test in (epochs, refused_later, weighted, outputs, lengths, mixed):
     test()
     print(f"{test.__name__}: ok", flush=True)

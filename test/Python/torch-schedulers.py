@@ -69,6 +69,10 @@ SCHEDULERS = [
     lambda o: lr_scheduler.LambdaLR(o, [waves, Warmup(7)]), lambda o: lr_scheduler.LambdaLR(o, numbers),
     lambda o: lr_scheduler.LambdaLR(o, lambda t: 1.1 ** t),
     lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.LambdaLR(o, Warmup(5)), lr_scheduler.LambdaLR(o, lambda t: 1 / (1 + t))], [5]),
+    lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.LinearLR(o, 0.1, 1.0, 4), lr_scheduler.LambdaLR(o, lambda t: (t + 1) ** -0.5)], [4]),
+    lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.ConstantLR(o, 0.5, 9), lr_scheduler.LambdaLR(o, lambda t: 1 / (1 + t))], [6]),
+    lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.StepLR(o, 2), *(lr_scheduler.LambdaLR(o, f) for f in (lambda t: 0.5, lambda t: max(1, t) ** -0.5))], [3, 7]),
     lambda o: transformers.get_constant_schedule_with_warmup(o, 5), lambda o: transformers.get_linear_schedule_with_warmup(o, 5, 15),
     lambda o: transformers.get_cosine_schedule_with_warmup(o, 5, 18), lambda o: transformers.get_inverse_sqrt_schedule(o, 5),
     lambda o: transformers.get_cosine_with_hard_restarts_schedule_with_warmup(o, 3, 18, 3),
@@ -90,6 +94,7 @@ def scheduled(make):
             reference.zero_grad()
             loss(theirs, *batches[i % len(batches)]).backward()
             reference.step()
+            torch.testing.assert_close(torch.tensor([step.get(f"group{k}.lr") for k in range(2)]), torch.tensor(rates), rtol=1e-10, atol=1e-14)
             step(*batches[i % len(batches)])
             torch.testing.assert_close(torch.tensor([step.get(f"group{k}.schedule") for k in range(2)]), torch.tensor(rates), rtol=1e-10, atol=1e-14)
             steps.step()
@@ -106,6 +111,11 @@ def rebased(optimizer):
     return scheduler
 
 
+def nested(optimizer):
+    inner = lr_scheduler.SequentialLR(optimizer, [lr_scheduler.ConstantLR(optimizer, 1.0, 3), lr_scheduler.LinearLR(optimizer, 1.0, 0.1, 6)], [4])
+    return lr_scheduler.SequentialLR(optimizer, [inner, lr_scheduler.ExponentialLR(optimizer, 0.9)], [9])
+
+
 count = itertools.count()
 for make, words in [
         (lambda o: lr_scheduler.MultiplicativeLR(o, lambda t: 0.9), ("MultiplicativeLR", "step.set")),
@@ -114,6 +124,7 @@ for make, words in [
         (lambda o: lr_scheduler.LambdaLR(o, lambda t: random.random()), ("LambdaLR", "after 0 updates", "step.set")),
         (lambda o: lr_scheduler.LambdaLR(o, lambda t: sum(0.1 for k in range(90) if t > k)), ("LambdaLR", "64 ways", "step.set")),
         (lambda o: lr_scheduler.OneCycleLR(o, 0.1, 20), ("OneCycleLR", "cycle_momentum=False")),
+        (nested, ("SequentialLR: one of its schedulers is a SequentialLR, too", "expected one SequentialLR of all", "step.set")),
         (rebased, ("StepLR", "begins with 0.2", "0.1"))]:
     m = model()
     optimizer = SGD(m.parameters(), 0.1, momentum=0.5)

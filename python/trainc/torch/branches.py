@@ -113,7 +113,7 @@ class KnownBranches(TorchFunctionMode):
                 return expected
         result = function(*args, **(kwargs or {}))
         if function is torch.Tensor.item and isinstance(result, torch.SymInt | torch.SymFloat):
-            return args[0].detach()  # a number that is not known is the tensor
+            return args[0].detach().clone()  # a number that is not known is a tensor, which does not follow its source
         if function is torch.rand and result.dim() == 0:
             self._drawn.append(result)
         return result

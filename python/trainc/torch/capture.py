@@ -62,6 +62,7 @@ def _storing(model: nn.Module, known: KnownValues, function: Callable[..., Any],
         changed = [(f"{name} of {type(m).__name__}", old, new) for m, tensors, before in held for name, old in before.items()
                    if (new := tensors.get(name)) is not old and not (old is None and known.knows(new))]
         values = [(old, _replacement(name, old, new)) for name, old, new in changed]
+        results = _apart(results, [old for old, _ in values])
         for buffer, value in values:
             buffer.copy_(value)
         return results
@@ -69,6 +70,16 @@ def _storing(model: nn.Module, known: KnownValues, function: Callable[..., Any],
         for _, tensors, before in held:
             tensors.clear()
             tensors.update(before)
+
+
+def _apart(results: Any, buffers: Collection[torch.Tensor]) -> Any:
+    """Results with copies of those in the memory of buffers that are replaced, which have the values before."""
+    memory = {x.untyped_storage()._cdata for x in buffers}
+
+    def copied(x: Any) -> Any:
+        return x.clone() if isinstance(x, torch.Tensor) and x.untyped_storage()._cdata in memory else x
+
+    return torch.utils._pytree.tree_map(copied, results) if memory else results
 
 
 def _replacement(name: str, old: Any, new: Any) -> torch.Tensor:
@@ -171,13 +182,14 @@ def _own(batch: Any) -> Any:
 
 
 class Origin(NamedTuple):
-    """Where an operation was called: the innermost line of the user's program, else of the library of models; and the
-    number of the call of torch.utils.checkpoint that it is in, from 0."""
+    """Where an operation was called: the innermost line of the user's program, else of the library of models; the number of the
+    call of torch.utils.checkpoint that it is in, from 0; and whether gradients were enabled there."""
 
     file: str = ""
     line: int = 0
     text: str = ""
     checkpoint: int | None = None
+    has_grad: bool = True
 
     def shown(self) -> str:
         return f"\n  {os.path.basename(self.file)}:{self.line}     {self.text}" if self.file else ""
@@ -222,7 +234,7 @@ class _Origins(TorchFunctionMode):
             raise Derivatives
         if why := self._refused(function, args, kwargs or {}):
             raise UnsupportedError(f"{why}{_shown(sys._getframe(1))}")
-        with torch.fx.traceback.annotate({"trainc": self._origin(sys._getframe(1))}):
+        with torch.fx.traceback.annotate({"trainc": self._origin(sys._getframe(1))._replace(has_grad=torch.is_grad_enabled())}):
             return function(*args, **(kwargs or {}))
 
     def _refused(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> str | None:
@@ -317,6 +329,10 @@ def _without_seeds() -> contextlib.AbstractContextManager[None]:
 
 def origin_of(node: torch.fx.Node) -> Origin:
     return node.meta.get("custom", {}).get("trainc", Origin())
+
+
+def _without_grad(node: torch.fx.Node) -> bool:
+    return not origin_of(node).has_grad
 
 
 def _autocast(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -424,7 +440,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
         raise UnsupportedError("a transform of torch.func cannot be translated: expected grad, vjp, jvp, jacobians, hessian or vmap")
     read = constants_read(program)
     _refuse_changing(entry, program, read, lambda: _exported(entry, args, kwargs, trained))
-    mend(program)
+    mend(program, _without_grad)
     if is_functional(program, kept):
         _refuse_aliases(entry, read, ())
         return program

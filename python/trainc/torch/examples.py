@@ -68,7 +68,8 @@ class Examples:
     dims: dict[str, int]
     mixed: str
     outputs: dict[str, int] = field(default_factory=dict)
-    _count: int = 0  # of the last batch
+    _count: int | None = 0  # of the last batch that was taken
+    _next: int | None = None  # of the last one that was completed
     _weights: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # of so many examples, filled up to so many
 
     def count(self, given: Mapping[str, Any]) -> int | None:
@@ -87,7 +88,7 @@ class Examples:
 
     def complete(self, size: int, given: dict[str, Any]) -> dict[str, Any]:
         """A batch of `size` examples, with their weights."""
-        self._count = count = self.count(given)
+        self._next = count = self.count(given)
         if count is None or not 0 < count <= size:
             return {WEIGHTS: torch.ones(size)} | given  # it has another shape, which is said where it is bound
         if count < size and self.mixed:
@@ -100,6 +101,10 @@ class Examples:
         if WEIGHTS in given:
             filled[WEIGHTS] = _filled(given[WEIGHTS], 0, size, 0.0)
         return {WEIGHTS: self._weights[count, size]} | filled
+
+    def taken(self) -> None:
+        """The batch that was completed last is bound: outputs are of it."""
+        self._count = self._next
 
     def cut(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Outputs without the rows that fill the last batch up."""

@@ -14,26 +14,24 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.export.graph_signature import InputKind
 from torch.nn.parameter import is_lazy
 
-from .._entry import mapped
 from .._files import beside, temporary
 from ..compiler import compile
-from ..emit import FLOATS, Builder, Type, Value, listed, number, quoted, symbol
+from ..emit import FLOATS, Type, Value, listed, number, quoted, symbol
 from ..errors import InvalidArgumentError, MismatchError, UnsupportedError, warn
 from ..step import Step
 from . import rules  # noqa: F401, registers them
-from .capture import PREFIX, Batch, capture, names_of
+from .capture import PREFIX, Batch
+from .entries import NO_CONSTANT, Entry, Shared, captured, translate
 from .examples import WEIGHTS, Examples, examples_of
 from .hooks import refuse_hooks
 from .moments import Begun, Moments, MomentsByStep, SeveralMoments, moments_of
 from .optim import groups_of, refuse_twice
 from .parallel import Ranks, ranks_of
-from .translate import DTYPES, RULES, Finding, Int8, Translator, Unsupported, bytes_of, mutations
+from .translate import DTYPES, Finding, bytes_of, mutations
 
 TESTED = (2, 13), (2, 15)  # the oldest and the newest version of torch
-NO_CONSTANT = object()
 # What takes a tensor, and has no gradient to it: PyTorch leaves the gradient at None, so that no optimizer updates or decays it.
 NO_GRADIENT = {getattr(torch.ops.aten, name) for name in ("detach", "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros",
                                                           "ones_like", "rand_like", "randn_like", "zeros_like")}
@@ -214,7 +212,7 @@ def _differentiable(node: torch.fx.Node) -> list[torch.fx.Node]:
     return node.all_input_nodes
 
 
-def _trained_by(steps: Sequence[_Entry], names: Mapping[str, str], trainable: set[str]) -> set[str]:
+def _trained_by(steps: Sequence[Entry], names: Mapping[str, str], trainable: set[str]) -> set[str]:
     """The parameters that steps of several shapes train: all of them the same."""
     trained = [{names[name] for name in _trained(step.program)} & trainable for step in steps]
     for step, its in zip(steps, trained):
@@ -224,107 +222,6 @@ def _trained_by(steps: Sequence[_Entry], names: Mapping[str, str], trainable: se
                 raise UnsupportedError(f"shapes: {', '.join(sorted(more - less))} would be trained with {' but not with '.join(shapes)}: expected "
                                        "the same parameters with all shapes")
     return trained[0]
-
-
-def _leaves(program: torch.export.ExportedProgram, names: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Of each placeholder of the batch the user's name (leaves of nested batches are `name_key`), and of each name the value that
-    export has put into the graph, or NO_CONSTANT."""
-    given = [spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
-    args, kwargs = program.call_spec.in_spec.unflatten(given)
-    found: dict[str, str] = {}
-    batch: dict[str, Any] = {}
-
-    def take(name: str, leaf: Any) -> None:
-        if name in batch:
-            raise UnsupportedError(f"two inputs are called {name}")
-        found[leaf.name], batch[name] = name, getattr(leaf, "value", NO_CONSTANT)
-
-    for name, item in [*zip(names, args), *kwargs.items()]:
-        mapped(item, name, take)
-    return found, batch
-
-
-def _folded(model: nn.Module) -> set[str]:
-    """Buffers whose values may be computed with: those outside of the state dict, and integers and masks.
-
-    Those that the forward replaces are taken out by the caller.
-    """
-    persistent = set(model.state_dict(keep_vars=True))
-    return {name for name, b in model.named_buffers(remove_duplicate=False) if name not in persistent or not b.dtype.is_floating_point}
-
-
-@dataclass
-class _Entry:
-    """An entry of the module, translated: what its graph is, its translator with the body, and the values of its outputs."""
-
-    name: str
-    program: torch.export.ExportedProgram
-    t: Translator
-    results: list[Any]
-    items: list[str]  # names of the batch's items
-    batch: dict[str, Any]  # and of its leaves, with the values of constants
-    dims: dict[str, int]  # of leaves that have the batch's examples, along which dimension
-    examples: Examples | None = None  # if its loss is given per example
-
-    def replaced(self) -> list[tuple[str, Any]]:
-        """Buffers and parameters that the forward replaces, and by what."""
-        return [(name, value) for name, value in zip(mutations(self.program), self.results) if name]
-
-    def result(self) -> Any:
-        """What the entry's function returns."""
-        results = [value for replaced, value in zip(mutations(self.program), self.results) if replaced is None]
-        return self.program.call_spec.out_spec.unflatten(results)
-
-    def outputs(self, results: Any, name: str) -> list[tuple[str, Value]]:
-        """With labels: the keys of a dict, else `name`, numbered if there are several. None is left out."""
-        labelled = [(label, self.value(label, value)) for label, value in _labelled(results, name)]
-        labels = [label for label, _ in labelled]
-        if twice := {label for label in labels if labels.count(label) > 1}:
-            raise UnsupportedError(f"two outputs of {self.name} are called {', '.join(sorted(twice))}: expected a name for each")
-        return labelled
-
-    def value(self, label: str, value: Any) -> Value:
-        if not isinstance(value, torch.Tensor | Value | Int8 | bool | int | float):
-            raise UnsupportedError(f"{label} of {self.name} is {value!r}: expected a tensor or a number")
-        try:
-            return self.t.value(value)
-        except Unsupported as error:
-            raise UnsupportedError(f"{label} of {self.name}: {error}") from None
-
-    def text(self, head: str) -> list[str]:
-        return [f"{head} {{", *self.t.b.body(), "}"]
-
-
-def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, batch: Batch, shared: _Shared, evaluated: bool = False) -> _Entry:
-    """Translates an entry; with `evaluated` in eval mode, else in the mode in which each module is."""
-    modes = [(m, m.training) for m in model.modules()]
-    if evaluated:
-        for m, _ in modes:  # eval() may be one of the model's own, that merges weights
-            m.training = False
-    try:
-        items = names_of(model, function, batch)
-        whole, dims = shared.ranks.whole(items, batch)
-        program = capture(model, function, whole, RULES, shared.autocast, not evaluated)
-        names, given = _leaves(program, items)
-        folded = _folded(model).difference(mutations(program))
-        t = Translator(Builder(), shared.names, shared.constants, not evaluated, shared.int8, shared.folded)
-        return _Entry(name, program, t, t.run(program, names, folded.__contains__), items, given, dims)
-    finally:
-        for m, mode in modes:
-            m.training = mode
-
-
-@dataclass
-class _Shared:
-    """What the entries share: names of tensors as the module has them, ranks, whether all is in autocast, frozen weights in 8 bits
-    (None: as they are), large constants, and buffers whose values are compiled in."""
-
-    names: dict[str, str]
-    ranks: Ranks
-    autocast: bool = False
-    int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None
-    constants: dict[str, torch.Tensor] = field(default_factory=dict)
-    folded: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 def _canonical(model: nn.Module) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -440,17 +337,13 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     refuse_hooks(model, [o for some in used.values() for o in some])
     _refuse_shared(model)
     names, tied = _canonical(model)
-    shared = _Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast", {} if frozen == "int8" else None)
-    steps: dict[str, list[_Entry]] = {}  # those that train the same
-    heads: dict[str, str] = {}  # what stands behind the inputs of each
+    shared = Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast", {} if frozen == "int8" else None)
+    steps: dict[str, list[Entry]] = {}  # those that train the same
+    clauses: dict[str, str] = {}
     for kind, one in (trains or {"step": alone}).items():
-        clauses = _clauses(one.clip_grad_norm, one.clip_grad_value, one.accumulate, precision)
-        steps[kind] = []
-        for i, batch in enumerate([one.example_batch, *one.shapes]):
-            step = _entry(f"{kind}_{i}" if i else kind, model, one.loss, batch, shared)
-            _refuse(step.t.findings, f"'{kind}'" if trains else type(model).__name__)
-            heads[step.name] = _yield_loss(step, names) + clauses
-            steps[kind].append(step)
+        clauses[kind] = _clauses(one.clip_grad_norm, one.clip_grad_value, one.accumulate, precision)
+        batches = enumerate([one.example_batch, *one.shapes])
+        steps[kind] = [captured(f"{kind}_{i}" if i else kind, model, one.loss, batch, shared) for i, batch in batches]
     entries = [step for some in steps.values() for step in some]
     if len({e.name for e in entries}) < len(entries):
         raise UnsupportedError(f"two steps of one name among {', '.join(e.name for e in entries)}")
@@ -460,8 +353,15 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
             raise UnsupportedError(f"an eval is called {name}, as a step is: expected another name")
         if batch is None:
             raise UnsupportedError(f"eval '{name}' has no batch: with trains= expected a pair of a function and a batch")
-        entries.append(_entry(name, model, function, batch, shared, evaluated=True))
-        _refuse(entries[-1].t.findings, f"eval '{name}'")
+        entries.append(captured(name, model, function, batch, shared, evaluated=True))
+    translate(entries, model, shared)
+    heads: dict[str, str] = {}  # what stands behind the inputs of each
+    for kind, some in steps.items():
+        for step in some:
+            _refuse(step.t.findings, f"'{kind}'" if trains else type(model).__name__)
+            heads[step.name] = _yield_loss(step, names) + clauses[kind]
+    for entry in entries[len(heads):]:
+        _refuse(entry.t.findings, f"eval '{entry.name}'")
     leaves = dict.fromkeys(name for e in entries for name in e.batch)
     if unknown := [name for name in batch_dims or () if name not in leaves]:
         raise UnsupportedError(f"batch_dims: no input is called {', '.join(unknown)}: expected names among {', '.join(leaves)}")
@@ -491,7 +391,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         for step in steps[kind] if trains else ():
             heads[step.name] += f" trains([{', '.join(symbol(g.name) for g in own)}])"
     refuse_twice(groups)
-    replaced = {names[name] for e in entries for name, _ in e.replaced()}
+    replaced = set(shared.changed)
     if wrong := sorted(name for name in replaced & parameters.keys() if parameters[name].requires_grad):
         raise UnsupportedError(f"changed in place by the forward: {', '.join(wrong)}, which requires a gradient. A step changes what is trained by "
                                "its optimizer alone: use the changed value and leave the parameter (scale.clamp(0, 4), not scale.clamp_(0, 4)); "
@@ -524,7 +424,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         ranks.mesh, {e.name: e.examples for e in entries if e.examples})
 
 
-def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
+def _yield_loss(step: Entry, names: Mapping[str, str]) -> str:
     """Ends the step: buffers are replaced, the loss is a scalar, what else is returned are outputs; their clause."""
     b, result = step.t.b, step.result()
     first, rest = (result[0] if result else None, result[1:]) if isinstance(result, tuple | list) else (result, ())
@@ -547,7 +447,7 @@ def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
     return f" -> ({', '.join(quoted(label) for label, _ in labelled)})" if labelled else ""
 
 
-def _mean_of_examples(step: _Entry, losses: Value, outputs: Sequence[tuple[str, Value]], dims: dict[str, int]) -> tuple[Value, Value]:
+def _mean_of_examples(step: Entry, losses: Value, outputs: Sequence[tuple[str, Value]], dims: dict[str, int]) -> tuple[Value, Value]:
     """The sum of losses, and their number, by weights that are one more input."""
     b = step.t.b
     if WEIGHTS in step.batch:
@@ -558,15 +458,6 @@ def _mean_of_examples(step: _Entry, losses: Value, outputs: Sequence[tuple[str, 
     weights = Value(f"%{WEIGHTS}", Type(losses.shape, "f32"))
     step.t.inputs[WEIGHTS], step.dims[WEIGHTS] = weights.type, 0
     return (b.reduce("sum", b.binary("mul", losses, b.cast(weights, losses.dtype)), [0]), b.reduce("sum", weights, [0]))
-
-
-def _labelled(results: Any, name: str) -> list[tuple[str, Any]]:
-    if isinstance(results, Mapping):
-        return [x for key, item in results.items() for x in _labelled(item, str(key))]
-    if isinstance(results, tuple | list):
-        items = [item for item in results if item is not None]
-        return [x for i, item in enumerate(items) for x in _labelled(item, name if len(items) == 1 else f"{name}_{i}")]
-    return [] if results is None else [(name, results)]
 
 
 def _clauses(norm: float | None, value: float | None, accumulate: int, precision: str | None) -> str:
@@ -587,12 +478,15 @@ def _clauses(norm: float | None, value: float | None, accumulate: int, precision
     return clauses + (' precision(compute = bf16, keep_f32 = ["nn.add", "nn.embedding"])' if precision == "bf16" else "")
 
 
-def _ports(entry: _Entry, ranks: Ranks) -> str:
+def _ports(entry: Entry, ranks: Ranks) -> str:
     return ", ".join(f"%{name}: {type}{ranks.of_input(entry.dims.get(name))}" for name, type in entry.t.inputs.items())
 
 
 def report(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None) -> str:
     """Every operation of the step and its translation, or why it has none; a line each."""
-    t = _entry("step", model, loss, example_batch, _Shared(_canonical(model)[0], Ranks())).t
+    shared = Shared(_canonical(model)[0], Ranks())
+    step = captured("step", model, loss, example_batch, shared)
+    translate([step], model, shared)
+    t = step.t
     lines = [f"{operation:40} {text or '(nothing)'}" for operation, text in t.log]
     return "\n".join(lines + [f"NOT TRANSLATED {finding}" for finding in t.findings]) + "\n"

@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
-from .known import IN_PLACE, on_tensors
+from .known import changed_by, on_tensors
 from .replaced import swapped
 
 A_BUFFER = "a buffer of the model, which a step keeps (register_buffer), or an input"
@@ -57,9 +57,10 @@ class Gradients(TorchFunctionMode):
             return ".data is set in what is exported: expected the new value in place of the tensor"
         if _asked(function, args, kwargs) and not args[0].requires_grad and id(args[0]) not in self._off:
             return "requires_grad of a frozen parameter is set in what is exported: expected it before the export"
-        if not IN_PLACE.fullmatch(function.__name__) or function is torch.Tensor.requires_grad_ or not isinstance(args[0], torch.Tensor):
-            return None
-        x = args[0]
+        changed = changed_by(function, args, kwargs) if function is not torch.Tensor.requires_grad_ else ()
+        return next(filter(None, (self._refused_change(function, x) for x in changed)), None)
+
+    def _refused_change(self, function: Any, x: torch.Tensor) -> str | None:
         if not isinstance(x, FakeTensor):
             return (f"a tensor of shape {list(x.shape)} that is no buffer of the model changes in place in each call: the step would keep the value of "
                     f"the export; expected {A_BUFFER}")

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -93,14 +93,16 @@ def is_functional(program: torch.export.ExportedProgram, kept: Collection[torch.
 
 # What is mended in them.
 
-def mend(program: torch.export.ExportedProgram) -> None:
-    """Has run_decompositions keep what a graph means."""
+def mend(program: torch.export.ExportedProgram, without_grad: Callable[[torch.fx.Node], bool]) -> None:
+    """Has run_decompositions keep what a graph means. `without_grad` says of an operation whether gradients were turned off."""
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             _mend_users(module.graph)
             _keep_detached(module.graph)
             _drop_assertions(module.graph)
             _keep_regions(module.graph)
+            for region in _autocast_regions(module.graph):
+                _detach(region.graph, without_grad)
             _keep_dropout(module.graph)
             _name_padding(module.graph)
             module.recompile()
@@ -135,10 +137,43 @@ def _keep_regions(graph: torch.fx.Graph) -> None:
         if node.op != "call_function" or node.target is not torch.ops.higher_order.wrap_with_set_grad_enabled or node.args[0]:
             continue
         for result in list(node.users):
-            with graph.inserting_after(result):
-                detached = graph.call_function(torch.ops.aten.detach.default, (result,))
-            detached.meta.update(result.meta)
-            result.replace_all_uses_with(detached, delete_user_cb=lambda user: user is not detached)
+            _detach_result(result)
+
+
+def _autocast_regions(graph: torch.fx.Graph) -> list[torch.fx.GraphModule]:
+    return [region for node in graph.nodes if node.target is torch.ops.higher_order.wrap_with_autocast for region in regions(node)]
+
+
+def _detach(graph: torch.fx.Graph, without_grad: Callable[[torch.fx.Node], bool]) -> None:
+    """Detaches what is computed without gradients in a region of autocast, where torch.export forgets those of `no_grad`."""
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not without_grad(node):
+            continue
+        if getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+            _detach_read(node)
+        elif isinstance(value := node.meta.get("val"), torch.Tensor) and value.is_floating_point():
+            _detach_result(node)
+
+
+def _detach_result(node: torch.fx.Node) -> None:
+    with node.graph.inserting_after(node):
+        detached = node.graph.call_function(torch.ops.aten.detach.default, (node,))
+    detached.meta.update(node.meta)
+    node.replace_all_uses_with(detached, delete_user_cb=lambda user: user is not detached)
+
+
+def _detach_read(node: torch.fx.Node) -> None:
+    """Detaches the operands of what writes to a tensor, but for that one."""
+    arguments = node.target._schema.arguments
+    given = dict(zip((a.name for a in arguments), node.args)) | node.kwargs
+    written = [given.get(a.name) for a in arguments if a.is_write]
+    for operand in node.all_input_nodes:
+        value = operand.meta.get("val")
+        if operand not in written and isinstance(value, torch.Tensor) and value.is_floating_point():
+            with node.graph.inserting_before(node):
+                detached = node.graph.call_function(torch.ops.aten.detach.default, (operand,))
+            detached.meta.update(operand.meta)
+            node.replace_input_with(operand, detached)
 
 
 def _keep_dropout(graph: torch.fx.Graph) -> None:

@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -27,6 +30,25 @@ SIZED = {T.view, T.reshape, T.expand, T.repeat, T.narrow, T.split, T.chunk, T.un
 DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "exponential", "poisson", "uniform", "geometric", "cauchy", "empty")
 IN_PLACE = re.compile(r"__(setitem|i(add|sub|mul|matmul|truediv|div|floordiv|mod|pow|and|or|xor|lshift|rshift))__|\w*[^_]_")
 UNKNOWN = object()
+
+
+@functools.lru_cache(maxsize=1024)
+def _place_of_inplace(function: Callable[..., Any]) -> int | None:
+    """Among the arguments of a function of torch.nn.functional that has it."""
+    try:
+        return list(inspect.signature(function).parameters).index("inplace")
+    except (TypeError, ValueError):  # of a function of C, or without
+        return None
+
+
+def changed_by(function: Any, args: Any, kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors that a call changes in place: by its name (`add_`), by `inplace=True` or by `out=`."""
+    if kwargs.get("out") is not None:
+        return _tensors(kwargs["out"])
+    place = _place_of_inplace(function) if isinstance(function, FunctionType) else None
+    asked = kwargs.get("inplace", place is not None and len(args) > place and args[place])
+    first = args[0] if args else kwargs.get("input")
+    return [first] if isinstance(first, torch.Tensor) and (asked or IN_PLACE.fullmatch(function.__name__)) else []
 
 
 def _leaves(tree: Any) -> list[Any]:
@@ -80,8 +102,9 @@ class KnownValues(TorchFunctionMode):
         result = function(*args, **kwargs)
         if computed is not UNKNOWN:
             self._values |= {id(x): (x, value) for x, value in zip(_tensors(result), _tensors(computed))}
-        elif IN_PLACE.fullmatch(function.__name__):
-            self._forget(args[0])
+        else:
+            for x in changed_by(function, args, kwargs):
+                self._forget(x)
         return result
 
     def knows(self, x: Any) -> bool:

@@ -41,7 +41,7 @@ def _attributes(values: Mapping[str, Any], flags: Mapping[str, bool]) -> str:
 def _sgd(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
     momentum = g["momentum"]
     numbers = dict(lr=g["lr"], momentum=momentum or None, dampening=g["dampening"] or None if momentum else None, l2=g["weight_decay"] or None)
-    return "sgd", numbers, {"nesterov": True} if g["nesterov"] else {}
+    return "sgd", numbers, {"nesterov": True} if g["nesterov"] and momentum else {}
 
 
 def _adam_numbers(g: Settings) -> Settings:
@@ -54,6 +54,8 @@ def _adam(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
 
 
 def _adamw(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
+    if not g.get("decoupled_weight_decay", True):
+        return _adam(g)
     return "adamw", _adam_numbers(g) | dict(weight_decay=g["weight_decay"]), {}
 
 
@@ -97,11 +99,13 @@ KINDS: dict[type, Callable[[Settings], tuple[str, Settings, dict[str, bool]]]] =
 REGIONS: dict[type, regions.Rule] = {
     torch.optim.SGD: regions.sgd, torch.optim.NAdam: regions.nadam,
     torch.optim.Adam: lambda r, g: regions.adam(r, g, g.get("decoupled_weight_decay", False)),
-    torch.optim.AdamW: lambda r, g: regions.adam(r, g, True)}
+    torch.optim.AdamW: lambda r, g: regions.adam(r, g, g.get("decoupled_weight_decay", True))}
 
 
 def by_region(kind: type, settings: Settings) -> bool:
-    return kind not in KINDS or settings.get("maximize", False) or settings.get("amsgrad", False)
+    if kind not in KINDS or settings.get("maximize", False) or settings.get("amsgrad", False):
+        return True
+    return kind is torch.optim.SGD and bool(settings["momentum"] and settings["nesterov"] and settings["dampening"])
 
 
 def _region(name: str, kind: type, settings: Settings, rate: str) -> str:

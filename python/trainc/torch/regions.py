@@ -108,7 +108,7 @@ def nadam(r: Region, g: Settings) -> tuple[dict[str, float], list[str]]:
 
 
 def sgd(r: Region, g: Settings) -> tuple[dict[str, float], list[str]]:
-    """SGD that ascends. The first update is without dampening."""
+    """SGD that ascends, or with dampening and Nesterov's momentum. The first update is without dampening."""
     p, gradient = _decayed(r, g, decoupled=False)
     if not g["momentum"]:
         return {}, [r.sub(p, r.mul(r.lr, gradient))]

@@ -129,7 +129,8 @@ def _sequence(r: Any, t: Any, base: float, s: Any) -> Any:
     result = _rate(r, t, base, schedulers[0])
     for scheduler, milestone in zip(schedulers[1:], milestones):
         over = isinstance(scheduler, lr_scheduler.ConstantLR) and scheduler.total_iters == 0
-        rate = r.number(base) if over else _rate(r, r.binary("subf", t, float(milestone)), base, scheduler)
+        since = r.where(t, "olt", float(milestone), r.number(0.0), r.binary("subf", t, float(milestone)))
+        rate = r.number(base) if over else _rate(r, since, base, scheduler)
         result = r.where(t, "olt", float(milestone), result, rate)
     return result
 
@@ -171,6 +172,8 @@ def _refusal(s: Any) -> str | None:
     """Why it has no rule."""
     if type(s) not in RULES:
         return f"expected one of {', '.join(sorted(k.__name__ for k in RULES))}; any other"
+    if isinstance(s, lr_scheduler.SequentialLR) and any(isinstance(part, lr_scheduler.SequentialLR) for part in s._schedulers):
+        return "one of its schedulers is a SequentialLR, too: expected one SequentialLR of all; another"
     if isinstance(s, lr_scheduler.OneCycleLR) and s.cycle_momentum:
         return "it changes the momentum, too: expected cycle_momentum=False; another"
     try:

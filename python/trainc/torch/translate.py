@@ -6,7 +6,7 @@ import functools
 import inspect
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +132,7 @@ class Translator:
     recomputes: bool = True  # what is in calls of torch.utils.checkpoint
     int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None  # what frozen weights become, if they are stored so
     folded: dict[str, torch.Tensor] = field(default_factory=dict)  # buffers whose values are compiled in
+    changed: Collection[str] = ()  # tensors that an entry changes in place
     inputs: dict[str, Type] = field(default_factory=dict)
     unsigned: set[str] = field(default_factory=set)  # inputs of uint8, whose bits are i8
     read: dict[str, Type] = field(default_factory=dict)  # parameters and buffers that the body reads, by name
@@ -322,7 +323,7 @@ class Translator:
         if not node.users:
             return None
         type = type_of(node.meta["val"])
-        if self.int8 is not None and spec.kind == InputKind.PARAMETER and _multiplies(program, node):
+        if self.int8 is not None and spec.kind == InputKind.PARAMETER and name not in self.changed and _multiplies(program, node):
             stored = Int8(f"{name}.int8", f"{name}.scale", type)
             if name not in self.int8:
                 self.int8[name] = quantized(program.state_dict[spec.target])

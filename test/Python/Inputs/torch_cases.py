@@ -113,6 +113,9 @@ CASES = {
         (lambda x: x * ((0 * x.detach()).long() + torch.arange(4)).tan() + x * ((0 * x.detach()).long() + torch.arange(4)).sinh(), S),
         (lambda x: x * torch.log1p(0 * x.detach() - 1).exp(), S), (lambda x: torch.log1p(1e-9 * x) * 1e9 + torch.expm1(1e-9 * x) * 1e9, S), (lambda x: (x / 4).tan(), S), (lambda x: x.sign() * x + A.sgn(x) * x, S), (lambda x: x.abs(), S),
     ],
+    "drawn": [
+        (lambda x, y: torch.normal(x, 0.0) + torch.normal(x, 0 * y) + torch.normal(2.0, 0 * y) + x * y, S, S),
+    ],
     "whole numbers": [
         (lambda x: x * (x.floor() + x.ceil() + (4 * x).round() + (3 * x).trunc()) + x.frac(), S), (lambda x: x * (torch.arange(12.0).view(3, 4) / 2 - 3).round() + x * x.round(decimals=2) + x * (99 * x).round(decimals=-1), S),
         (lambda x, y: torch.remainder(3 * x, 0.7) + torch.remainder(x, y) + torch.fmod(3 * x, 0.7) + torch.fmod(x, y), S, S),
@@ -312,7 +315,7 @@ CASES = {
     ],
 }
 
-# What torch.export replaces before the rules see it, what draws at random, which is in torch-random.py, and what is of derivatives, in torch-derivatives.py.
+# What torch.export replaces before the rules see it, what draws at random alone, which is in torch-random.py, and what is of derivatives, in torch-derivatives.py.
 REPLACED = """upsample_bilinear2d.default dropout.default rand.default rand_like.default uniform.default randn.default randn.generator rand.generator randn_like.default normal_functional.default
-    normal.Tensor_float normal.Tensor_Tensor normal.float_Tensor normal.float_float bernoulli.p bernoulli.default exponential.default
+    normal.float_float bernoulli.p bernoulli.default exponential.default
     randint.default randint_like.default randint.low randint_like.low_dtype convolution_backward.default""".split()

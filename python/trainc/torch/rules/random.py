@@ -49,6 +49,8 @@ def normal(t: Translator, x: Any, mean: float = 0.0, std: float = 1.0) -> Value:
 
 @rule(A.normal.Tensor_float, A.normal.Tensor_Tensor, A.normal.float_Tensor, A.normal.float_float)
 def normal_of(t: Translator, mean: Any, std: Any = 1.0, *_: Any, **__: Any) -> Value:
+    """PyTorch's gradients to the mean and the standard deviation are zeros."""
+    std, mean = (t.b.unary("stop_gradient", x) if isinstance(x, Value) else x for x in (std, mean))
     return _scaled(t, randn(t), std, mean)
 
 

@@ -1,0 +1,144 @@
+"""Entries of a module: the graphs of a step and of evals, all of them captured before one is translated."""
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export.graph_signature import InputKind
+
+from .._entry import mapped
+from ..emit import Builder, Value
+from ..errors import UnsupportedError
+from .capture import Batch, capture, names_of
+from .examples import Examples
+from .parallel import Ranks
+from .translate import RULES, Int8, Translator, Unsupported, mutations
+
+NO_CONSTANT = object()
+
+
+@dataclass
+class Shared:
+    """What the entries share: names of tensors as the module has them, ranks, whether all is in autocast, frozen weights in 8 bits
+    (None: as they are), large constants, buffers whose values are compiled in, and the tensors that any entry changes in place."""
+
+    names: dict[str, str]
+    ranks: Ranks
+    autocast: bool = False
+    int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    folded: dict[str, torch.Tensor] = field(default_factory=dict)
+    changed: Collection[str] = ()
+
+
+def _leaves(program: torch.export.ExportedProgram, names: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Of each placeholder of the batch the user's name (leaves of nested batches are `name_key`), and of each name the value that
+    export has put into the graph, or NO_CONSTANT."""
+    given = [spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    args, kwargs = program.call_spec.in_spec.unflatten(given)
+    found: dict[str, str] = {}
+    batch: dict[str, Any] = {}
+
+    def take(name: str, leaf: Any) -> None:
+        if name in batch:
+            raise UnsupportedError(f"two inputs are called {name}")
+        found[leaf.name], batch[name] = name, getattr(leaf, "value", NO_CONSTANT)
+
+    for name, item in [*zip(names, args), *kwargs.items()]:
+        mapped(item, name, take)
+    return found, batch
+
+
+def _folded(model: nn.Module) -> set[str]:
+    """Buffers whose values may be computed with, unless an entry changes them: those outside of the state dict, and integers and masks."""
+    persistent = set(model.state_dict(keep_vars=True))
+    return {name for name, b in model.named_buffers(remove_duplicate=False) if name not in persistent or not b.dtype.is_floating_point}
+
+
+@dataclass
+class Entry:
+    """An entry of the module: its graph, and once it is translated its translator with the body, and the values of its outputs."""
+
+    name: str
+    program: torch.export.ExportedProgram
+    trained: bool
+    names: dict[str, str]  # the user's, of placeholders of the batch
+    items: list[str]  # names of the batch's items
+    batch: dict[str, Any]  # and of its leaves, with the values of constants
+    dims: dict[str, int]  # of leaves that have the batch's examples, along which dimension
+    examples: Examples | None = None  # if its loss is given per example
+    t: Translator = field(init=False)
+    results: list[Any] = field(init=False)
+
+    def translate(self, model: nn.Module, shared: Shared) -> None:
+        folded = _folded(model).difference(shared.changed)
+        self.t = Translator(Builder(), shared.names, shared.constants, self.trained, shared.int8, shared.folded, shared.changed)
+        self.results = self.t.run(self.program, self.names, folded.__contains__)
+
+    def replaced(self) -> list[tuple[str, Any]]:
+        """Buffers and parameters that the forward replaces, and by what."""
+        return [(name, value) for name, value in zip(mutations(self.program), self.results) if name]
+
+    def result(self) -> Any:
+        """What the entry's function returns."""
+        results = [value for replaced, value in zip(mutations(self.program), self.results) if replaced is None]
+        return self.program.call_spec.out_spec.unflatten(results)
+
+    def outputs(self, results: Any, name: str) -> list[tuple[str, Value]]:
+        """With labels: the keys of a dict, else `name`, numbered if there are several. None is left out."""
+        outputs = [(label, self.value(label, value)) for label, value in _labelled(results, name)]
+        labels = [label for label, _ in outputs]
+        if twice := {label for label in labels if labels.count(label) > 1}:
+            raise UnsupportedError(f"two outputs of {self.name} are called {', '.join(sorted(twice))}: expected a name for each")
+        return outputs
+
+    def value(self, label: str, value: Any) -> Value:
+        if not isinstance(value, torch.Tensor | Value | Int8 | bool | int | float):
+            raise UnsupportedError(f"{label} of {self.name} is {value!r}: expected a tensor or a number")
+        try:
+            return self.t.value(value)
+        except Unsupported as error:
+            raise UnsupportedError(f"{label} of {self.name}: {error}") from None
+
+    def text(self, head: str) -> list[str]:
+        return [f"{head} {{", *self.t.b.body(), "}"]
+
+
+def captured(name: str, model: nn.Module, function: Callable[..., Any] | None, batch: Batch, shared: Shared, evaluated: bool = False) -> Entry:
+    """An entry that is not translated yet: with `evaluated` in eval mode, else in the mode in which each module is."""
+    modes = [(m, m.training) for m in model.modules()]
+    if evaluated:
+        for m, _ in modes:  # eval() may be one of the model's own, that merges weights
+            m.training = False
+    try:
+        items = names_of(model, function, batch)
+        whole, dims = shared.ranks.whole(items, batch)
+        program = capture(model, function, whole, RULES, shared.autocast, not evaluated)
+    finally:
+        for m, mode in modes:
+            m.training = mode
+    changed = sorted(filter(None, mutations(program)))
+    if evaluated and changed:
+        raise UnsupportedError(f"eval '{name}' changes {', '.join(changed)}, which stay as they are in an eval: expected a change in training alone "
+                               "(if self.training: ...)")
+    names, leaves = _leaves(program, items)
+    return Entry(name, program, not evaluated, names, items, leaves, dims)
+
+
+def translate(entries: Sequence[Entry], model: nn.Module, shared: Shared) -> None:
+    """Translates all entries of a module: a value that one of them changes is compiled into none."""
+    shared.changed = frozenset(shared.names[name] for e in entries for name in mutations(e.program) if name)
+    for entry in entries:
+        entry.translate(model, shared)
+
+
+def _labelled(results: Any, name: str) -> list[tuple[str, Any]]:
+    if isinstance(results, Mapping):
+        return [x for key, item in results.items() for x in _labelled(item, str(key))]
+    if isinstance(results, tuple | list):
+        items = [item for item in results if item is not None]
+        return [x for i, item in enumerate(items) for x in _labelled(item, name if len(items) == 1 else f"{name}_{i}")]
+    return [] if results is None else [(name, results)]

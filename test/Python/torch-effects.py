@@ -1,0 +1,252 @@
+# REQUIRES: torch
+# RUN: %venv_torch %s
+"""What a forward does beside its result: gradients that it turns off in a region of autocast, buffers that other entries read, tensors
+that it changes in place by functions whose name does not say so."""
+import copy
+import os
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from against_torch import agree, distance, trainc  # noqa: E402
+from tiny import refused  # noqa: E402
+
+torch.manual_seed(3)
+torch.set_default_dtype(torch.float64)
+Unsupported, HERE = trainc.UnsupportedError, "torch-effects.py:"
+x = torch.randn(5, 4)
+
+
+def sgd(parameters, rate=0.1):
+    return torch.optim.SGD(parameters, rate)
+
+
+def squared(m, x):
+    return m(x).square().mean()
+
+
+class Layers(nn.Module):
+    """With the forward that is given."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.a, self.b, self.teacher = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4).requires_grad_(False)
+        self.register_buffer("count", torch.ones(()))
+        self.register_buffer("mean", torch.zeros(4))
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def regions_of_autocast():
+    """torch.export forgets `no_grad` within autocast; enabled=False, so that results are compared in float64."""
+    def target(m, x):
+        with torch.no_grad():
+            h = m.a(x)
+        return m.b(x) + h
+
+    def parts(m, x):
+        k = m.b(x)
+        with torch.no_grad():
+            values, places = m.a(x).max(1)
+            left, right = (k * values[:, None]).chunk(2, 1)
+            with torch.enable_grad():
+                h = m.a(x * 2)
+        return torch.cat([left, right], 1) * k + (h - values.view(-1, 1)).sin() * places[:, None]
+
+    def inferred(m, x):
+        with torch.inference_mode():
+            h = m.a(x)
+        return m.b(x) + h.clone()
+
+    def follows(m, x):
+        """What is computed without gradients changes a teacher in place."""
+        row = m.teacher.bias[1:]
+        with torch.no_grad():
+            for mine, other in zip(m.teacher.parameters(), m.a.parameters()):
+                mine.lerp_(other, 0.3)
+            torch.add(m.mean, m.b(x).mean(0), out=m.mean)
+        return m.a(x) - m.teacher(x * 2) + m.b(x) * m.mean + row.sum()
+
+    def sampled(m, x):
+        return torch.distributions.Normal(m.a(x), 1e-300).sample() + m.b(x)
+
+    def within(function):
+        def forward(m, x):
+            with torch.autocast("cpu", torch.bfloat16, enabled=False):
+                return function(m, x).square().mean()
+
+        return forward
+
+    for function in (target, parts, inferred, follows, sampled):
+        agree(Layers(within(function)), (x,), optimizer=sgd)
+
+    def distilled(m, x):
+        with torch.no_grad():
+            target = m.a(x)
+        return F.mse_loss(m.b(x).float(), target.float())
+
+    model = Layers(distilled).float()
+    exported = trainc.torch.export(model, (x.float(),), optimizer=sgd(model.parameters()), precision="autocast")
+    assert exported.frozen == ["a.weight", "a.bias"], exported.frozen
+
+
+def changed_for_others():
+    """A buffer that one entry changes is compiled into no other one, whatever its type is and in whatever order they are exported."""
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 3), nn.Linear(4, 3)
+            self.register_buffer("n", torch.zeros((), dtype=torch.long))
+            self.register_buffer("ready", torch.tensor(False))
+            self.register_buffer("mean", torch.zeros(4), persistent=False)
+
+        def forward(self, x):
+            if self.training:
+                self.n += 1
+                self.mean.lerp_(x.mean(0), 0.1)
+                self.ready.fill_(True)
+            return self.a(torch.where(self.ready, x - self.mean, x)) * self.n
+
+    model = Counts()
+    exported = trainc.torch.export(model, (x,), squared, sgd(model.parameters(), 0.0), shapes=[(x[:3],)], evals={"y": lambda m, x: m(x)})
+    with exported.step(threads=1) as step:
+        for batch in (x, x[:3], x):
+            assert abs(step(batch).loss - squared(model, batch).item()) <= 1e-12
+        model.eval()
+        assert distance(step.eval("y", x)["y"], model(x).detach()) <= 1e-12
+
+    def first(m, x):
+        return (m.a(x) * (1 + m.n)).square().mean()
+
+    def second(m, x):
+        m.n += 1
+        return (m.b(x) * m.n).square().mean()
+
+    model = Counts()
+    Trains = trainc.torch.Trains
+    exported = trainc.torch.export(model, trains={"first": Trains((x,), first, sgd(model.a.parameters(), 0.0)),
+                                                  "second": Trains((x,), second, sgd(model.b.parameters(), 0.0))})
+    with exported.step(threads=1) as step:
+        for _ in range(3):
+            for name, loss in (("first", first), ("second", second)):
+                assert abs(step.train(name, x).loss - loss(model, x).item()) <= 1e-12
+
+
+def changed_in_8_bits():
+    """What a step changes in place is not stored in 8 bits, where an eval alone would multiply by it."""
+    def follows(m, x):
+        with torch.no_grad():
+            m.teacher.weight.lerp_(m.a.weight, 0.5)
+        return F.mse_loss(m.a(x), m.teacher(m.b(x)))
+
+    model = Layers(follows)
+    reference = copy.deepcopy(model)
+    exported = trainc.torch.export(model, (x,), optimizer=sgd(model.parameters(), 0.0), frozen="int8", evals={"y": lambda m, x: m.teacher(x)})
+    with exported.step(threads=1) as step:
+        for _ in range(3):
+            assert abs(step(x).loss - reference(x).item()) <= 1e-12
+        assert distance(step.eval("y", x)["y"], reference.teacher(x).detach()) <= 1e-12
+
+
+def changed_by_evals():
+    """An eval changes nothing."""
+    def counted(m, x):
+        if not m.training:
+            m.count += 1
+        return m.a(x)
+
+    model = Layers(counted)
+    with refused(Unsupported, "eval 'y' changes count", "expected a change in training alone"):
+        trainc.torch.export(model, (x,), squared, evals={"y": lambda m, x: m(x)})
+
+
+def numbers():
+    """item() is the number that was there."""
+    def biased(m, x):
+        t = m.count.item()
+        m.count += 1
+        return (m.a(x) * (1 - 0.9 ** t)).square().mean()
+
+    def of_input(m, x):
+        total = x.sum()
+        t = total.item()
+        total.mul_(3)
+        return (m.a(x) * t).square().mean() + 0 * total
+
+    for function in (biased, of_input):
+        agree(Layers(function), (x,))
+
+
+def replaced():
+    """A result in the memory of a buffer that is replaced has the values from before."""
+    def old(m, x):
+        old = m.mean
+        m.mean = 0.5 * old + 0.5 * x.mean(0)
+        return m.a(x - m.mean).square().mean(), {"old": old, "part": old[1:], "new": m.mean}
+
+    model = Layers(old)
+    reference = copy.deepcopy(model)
+    with trainc.torch.export(model, (x,), lambda m, x: m(x), sgd(model.parameters(), 0.0)).step(threads=1) as step:
+        for _ in range(3):
+            outputs = step(x).outputs
+            torch.testing.assert_close(outputs, reference(x)[1])
+
+
+def normal():
+    """The gradients of `torch.normal` are zeros: what has no other is decayed."""
+    agree(nn.Linear(4, 3), (x,), lambda m, x: torch.normal(m(x), 0.0).square().mean())
+
+
+def in_place():
+    """By `inplace=True`, wherever it stands, and by `out=`."""
+    def known_out(m, x):
+        known = torch.zeros(4)
+        torch.mul(x[0], 2, out=known)
+        return m.a(x).square().mean() * (1 + known.abs().sum().item())
+
+    def known_drop(m, x):
+        known = torch.ones(4)
+        F.dropout(known, 1.0, True, True)
+        return m.a(x).square().mean() * (2.0 if known.sum() > 0 else 1.0)
+
+    def known_relu(m, x):
+        known = torch.tensor([-1.0, 2.0])
+        F.relu(known[:1], True)
+        return m.a(x).square().mean() * (2.0 if known.sum() > 1.5 else 1.0)
+
+    def hidden(m, x):
+        return (nn.Dropout(1.0, inplace=True)(m.a(x)) + nn.ReLU(inplace=True)(m.b(x)) + nn.ELU(inplace=True)(m.b(2 * x))).square().mean()
+
+    for function in (known_out, known_relu, hidden):
+        agree(Layers(function), (x,))
+    with refused(Unsupported, "known.sum() > 0", HERE):
+        trainc.torch.export(Layers(known_drop), (x,))
+
+    def detached(change):
+        def forward(m, x):
+            h = m.a(x)
+            change(h.detach())
+            return h.sum() + m.b(x).square().sum()
+
+        return forward
+
+    for change, name in ((nn.ReLU(inplace=True), "relu"), (lambda h: F.hardtanh(h, -1.0, 1.0, True), "hardtanh"), (nn.Dropout(0.5, True), "dropout"),
+                         (lambda h: torch.mul(h, 2, out=h), "mul")):
+        with refused(Unsupported, f"{name} changes a tensor past its gradient", "x + (changed - x).detach()", HERE):
+            trainc.torch.export(Layers(detached(change)), (x,))
+    kept = torch.randn(4)
+    with refused(Unsupported, "a tensor of shape [4]", "changes in place in each call", HERE):
+        trainc.torch.export(Layers(lambda m, x: (m.a(x) * F.relu(kept, inplace=True)).sum()), (x,))
+
+
+TESTS = [regions_of_autocast, changed_for_others, changed_in_8_bits, changed_by_evals, numbers, replaced, normal, in_place]
+
+if __name__ == "__main__":
+    for test in [test for test in TESTS if not sys.argv[1:] or test.__name__ in sys.argv[1:]]:
+        test()
+        print(f"{test.__name__}: ok", flush=True)
