@@ -3,7 +3,7 @@
 """Losses and gradients of linear_cross_entropy over several chunks of rows are those of the definition, computed by NumPy in f64:
 of each element type, with smoothing, ignored rows, weights, a window, a weight that an embedding or another head reads too; memory
 does not grow with the number of rows. Computed targets outside of the classes, on processors and on the GPU of tests, whose logits
-have columns behind the classes: such a row counts, and no class is right."""
+have columns behind the classes: such a row counts, and has no loss and no gradient."""
 import os
 import re
 import subprocess
@@ -153,7 +153,7 @@ def outside(ignored, folder):
         lp -= np.log(np.exp(lp).sum(1, keepdims=True))
         target, counts = np.arange(101) == y[:, None], y != ignored
         wanted = -(target * lp)[counts].sum() / counts.sum()
-        slope = (np.exp(lp) - target)[counts].T @ x[counts] / counts.sum()
+        slope = (np.exp(lp) * target.any(1, keepdims=True) - target)[counts].T @ x[counts] / counts.sum()
         errors += [abs(loss - wanted), np.abs(gradient - slope).max()]
     return errors
 
