@@ -51,7 +51,7 @@ class StepResult:
 
     @property
     def loss(self) -> float:
-        """The mean loss of this micro-batch; NaN if its weight is 0."""
+        """The mean loss of this micro-batch, on several ranks of what this one has of it; NaN if its weight is 0."""
         return self._get().loss
 
     @property
