@@ -121,21 +121,22 @@ Value nn::addTo(OpBuilder &b, Location loc, Value sum, Value value) {
                                  rows);
 }
 
-LogicalResult EmbeddingOp::verify() {
-  if (getRows().has_value() != static_cast<bool>(getFirst()))
-    return emitOpError("expects rows with first, and only then (C2)");
-  if (getFirst() && countRows() < 1)
-    return emitOpError("expects a table of at least one row (C2), got ")
-           << countRows();
+/// Of a part of a table: where it begins, and of how many rows it is.
+template <typename Op> static LogicalResult verifyRows(Op op, StringRef tag) {
+  if (op.getRows().has_value() != static_cast<bool>(op.getFirst()))
+    return op.emitOpError("expects rows with first, and only then (")
+           << tag << ")";
+  if (op.getFirst() && op.countRows() < 1)
+    return op.emitOpError("expects a table of at least one row (")
+           << tag << "), got " << op.countRows();
   return success();
 }
 
+LogicalResult EmbeddingOp::verify() { return verifyRows(*this, "C2"); }
+
 LogicalResult EmbeddingGradOp::verify() {
-  if (getRows().has_value() != static_cast<bool>(getFirst()))
-    return emitOpError("expects rows with first, and only then (C4)");
-  if (getFirst() && countRows() < 1)
-    return emitOpError("expects a table of at least one row (C4), got ")
-           << countRows();
+  if (failed(verifyRows(*this, "C4")))
+    return failure();
   RankedTensorType ids = getTensorType(getIds()),
                    grad = getTensorType(getGrad()),
                    result = getTensorType(getResult());

@@ -47,6 +47,7 @@ LogicalResult CrossEntropyOp::verify() {
 namespace {
 /// What the definition and the gradient share: per row, in the compute type.
 struct CrossEntropyParts {
+  Value targets;          // [..., 1], as they are
   Value logProbabilities; // [..., classes]
   Value isTarget;         // [..., classes], i1
   Value isCounted;        // [..., 1], i1: the row is not ignored
@@ -67,7 +68,7 @@ static CrossEntropyParts buildParts(OpBuilder &b, CrossEntropyOp op) {
   Value x = castTo(b, loc, op.getLogits(), compute);
   parts.logProbabilities =
       LogSoftmaxOp::create(b, loc, x, b.getI64IntegerAttr(last));
-  Value targets = reshapeTo(b, loc, op.getTargets(), kept);
+  Value targets = parts.targets = reshapeTo(b, loc, op.getTargets(), kept);
   SmallVector<int64_t> iotaShape(logits.getRank(), 1);
   iotaShape[last] = logits.getShape()[last];
   Value classes = IotaOp::create(
@@ -135,20 +136,16 @@ static Value whereWeighted(OpBuilder &b, Location loc, Value weight,
   return SelectOp::create(b, loc, counts, value, zero);
 }
 
-/// Whether the targets are classes, [..., 1].
-static Value buildIsClass(OpBuilder &b, CrossEntropyOp op) {
-  Location loc = op.getLoc();
-  SmallVector<int64_t> kept(getTensorType(op.getTargets()).getShape());
-  kept.push_back(1);
-  Value targets = reshapeTo(b, loc, op.getTargets(), kept);
+/// Whether each of `targets` is one of the classes.
+static Value buildIsClass(OpBuilder &b, Location loc, Value targets,
+                          int64_t classes) {
   auto compare = [&](CompareKind kind, int64_t value) {
     Type type = getTensorType(targets).getElementType();
     return CompareOp::create(b, loc, kind, targets,
                              scalarConstant(b, loc, type, value));
   };
-  Value isLow = compare(CompareKind::le,
-                        getTensorType(op.getLogits()).getShape().back() - 1);
-  return AndOp::create(b, loc, compare(CompareKind::ge, 0), isLow);
+  return AndOp::create(b, loc, compare(CompareKind::ge, 0),
+                       compare(CompareKind::le, classes - 1));
 }
 
 FailureOr<SmallVector<Value>> CrossEntropyOp::decompose(OpBuilder &b) {
@@ -182,7 +179,9 @@ CrossEntropyOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
         constant(smoothing / classes));
     Value softmax = ExpOp::create(b, loc, parts.logProbabilities);
     // Of a row without class lp[t] is 0: what is left is the mean's share.
-    Value isClass = buildIsClass(b, *this), weight = parts.weight;
+    Value isClass =
+        buildIsClass(b, loc, parts.targets, logits.getShape().back());
+    Value weight = parts.weight;
     if (smoothing == 0.0)
       weight = SelectOp::create(b, loc, isClass, weight, constant(0.0));
     else

@@ -530,11 +530,10 @@ void MapOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
       continue;
     }
     if (isa<math::FPowIOp>(op)) {
-      auto whole = llvm::map_to_vector(op.getOperands(), [&](Value operand) {
-        return mapping.lookup(operand);
-      });
-      mapping.map(op.getResult(0),
-                  buildWholePower(b, loc, whole[0], whole[1])->getResult(0));
+      Operation *power =
+          buildWholePower(b, loc, mapping.lookup(op.getOperand(0)),
+                          mapping.lookup(op.getOperand(1)));
+      mapping.map(op.getResult(0), power->getResult(0));
       continue;
     }
     Operation *copy = b.clone(op, mapping);

@@ -42,10 +42,10 @@ static LogicalResult verifyInit(Operation *op, Attribute init, Type type,
   if (!ok)
     return op->emitOpError("expects a known init with its arguments (")
            << tag << "), got " << name << " with " << arguments << " arguments";
-  if (StringRef(name).contains("normal") || name == "uniform")
-    if (!isa<FloatType>(getElementTypeOrSelf(type)))
-      return op->emitOpError("expects numbers that are drawn to be floats (")
-             << tag << "), got " << name << " for " << type;
+  bool isDrawn = name == "uniform" || name.contains("normal");
+  if (isDrawn && !isa<FloatType>(getElementTypeOrSelf(type)))
+    return op->emitOpError("expects numbers that are drawn to be floats (")
+           << tag << "), got " << name << " for " << type;
   return success();
 }
 

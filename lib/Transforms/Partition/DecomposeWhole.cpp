@@ -74,8 +74,8 @@ bool parts::decomposeWhole(Operation &op, bool needsGradients) {
   for (Operation *part = op.getPrevNode(); part != previous;
        part = part->getPrevNode())
     parts.push_back(part);
-  if (isa<nn::CrossEntropyOp>(op))
-    markClasses(cast<nn::CrossEntropyOp>(op), parts);
+  if (auto loss = dyn_cast<nn::CrossEntropyOp>(op))
+    markClasses(loss, parts);
   bool isGood = !needsGradients || llvm::all_of(parts, [](Operation *part) {
     return isDifferentiable(*part);
   });

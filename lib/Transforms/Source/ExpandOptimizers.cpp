@@ -525,14 +525,15 @@ static LogicalResult checkRegions(OptimizerOp op) {
               << paramType)
                  .attachNote(op.getLoc())
              << "the optimizer is here";
-  for (auto &[paramType, params] : paramsByType(op))
-    for (ParamOp param : params)
-      if (!op.getScaled().empty() && !op.getOrthogonal() && isUneven(param))
-        return (param.emitOpError("expects parts that are equal, as its "
-                                  "optimizer takes norms, got ")
-                << param.getTensorType() << " of " << param.getWholeType())
-                   .attachNote(op.getLoc())
-               << "the optimizer is here";
+  if (op.getScaled().empty() || op.getOrthogonal())
+    return success();
+  for (auto param : op->getParentOfType<ModuleOp>().getOps<ParamOp>())
+    if (param.getOptimizer() == op.getSymName() && isUneven(param))
+      return (param.emitOpError("expects parts that are equal, as its "
+                                "optimizer takes norms, got ")
+              << param.getTensorType() << " of " << param.getWholeType())
+                 .attachNote(op.getLoc())
+             << "the optimizer is here";
   return success();
 }
 
