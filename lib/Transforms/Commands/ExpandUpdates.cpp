@@ -173,9 +173,8 @@ static void expandUpdate(UpdateOp op, const UpdateGroup &group,
   SmallVector<Type> types(values.size(), wide);
   SmallVector<Value> results(first.finish(types, values));
   auto norm = [&](Value value) -> Value {
-    Value square = buildSquareSum(b, loc, value);
-    if (ArrayAttr axes = param.getPartAxes(); !axes.empty())
-      square = AllReduceOp::create(b, loc, square, axes);
+    Value square = sumOverParts(b, loc, buildSquareSum(b, loc, value),
+                                param.getPartAxes());
     return nn::castTo(b, loc, nn::SqrtOp::create(b, loc, square),
                       wide.getElementType());
   };

@@ -287,8 +287,7 @@ std::pair<Value, Value> SegmentUpdate::buildNorms() {
   ValueRange squares = sums.create(b, loc, sets, {type, type});
   ArrayAttr axes = params.front().getPartAxes();
   auto norm = [&](Value square) {
-    if (!axes.empty()) // with the parts that other ranks have
-      square = AllReduceOp::create(b, loc, square, axes);
+    square = sumOverParts(b, loc, square, axes);
     return nn::castTo(b, loc, nn::SqrtOp::create(b, loc, square),
                       direction.getType());
   };

@@ -289,9 +289,7 @@ static Value sumSquares(ScalarBuilder &s, Type type, ArrayRef<Attribute> params,
   auto norm = NormSquaredOp::create(s.b, s.loc, type,
                                     s.b.getArrayAttr(s.b.getArrayAttr(params)),
                                     ArrayAttr());
-  Value sum = norm.getResult(0);
-  return axes.empty() ? sum
-                      : AllReduceOp::create(s.b, s.loc, sum, axes).getResult();
+  return sumOverParts(s.b, s.loc, norm.getResult(0), axes);
 }
 
 /// That of all.

@@ -230,6 +230,12 @@ Value trainc::readPosition(OpBuilder &b, Location loc, ArrayAttr axes) {
   return nn::castTo(b, loc, index ? index : constant(0.0), b.getI64Type());
 }
 
+Value trainc::sumOverParts(OpBuilder &b, Location loc, Value value,
+                           ArrayAttr axes) {
+  return axes.empty() ? value
+                      : AllReduceOp::create(b, loc, value, axes).getResult();
+}
+
 SmallVector<Value> trainc::readHyper(OpBuilder &b, Location loc,
                                      OptimizerOp optimizer, Value t) {
   SmallVector<Value> values;

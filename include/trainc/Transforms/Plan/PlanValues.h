@@ -57,6 +57,10 @@ llvm::LogicalResult verifyUpdate(train::UpdateOp update,
 /// The type in which a parameter's gradient, states and average are stored.
 mlir::RankedTensorType gradientType(train::ParamOp param);
 
+/// The sum of `value` over the ranks that have the parts over `axes`; itself without axes.
+mlir::Value sumOverParts(mlir::OpBuilder &b, mlir::Location loc,
+                         mlir::Value value, mlir::ArrayAttr axes);
+
 /// The arena in which norm and update find the gradient of `param`; with shards that of
 /// merged gradients, where there is one.
 std::string gradientArena(train::ParamOp param, bool isSharded,
