@@ -14,6 +14,7 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_aggregate
 
+from ..dimensions import progression
 from ..emit import Builder, Type, Value, compute_type
 from .capture import PREFIX, Origin, origin_of
 from .graphs import is_assertion, is_random
@@ -237,11 +238,7 @@ class Translator:
         shape = [-1 if i == d else 1 for i in range(x.dim())]
         if expected is None or not torch.equal(expected.to(x.dtype).reshape(shape).expand(x.shape), x):
             return None
-        dtype = DTYPES[x.dtype]
-        result = self.b.iota(d, x.shape, dtype)
-        if step != 1:
-            result = self.b.binary("mul", result, self.b.splat(step, (), dtype))
-        return self.b.binary("add", result, self.b.splat(begin, (), dtype)) if begin else result
+        return progression(self.b, begin, step, d, x.shape, DTYPES[x.dtype])
 
     def _triangle(self, x: torch.Tensor) -> Value | None:
         """A mask that is true where column - row is at most, or at least, a number."""

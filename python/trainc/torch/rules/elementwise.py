@@ -1,11 +1,11 @@
 """Arithmetic, bounds, comparisons and types, with PyTorch's gradients at corners and bounds."""
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
+from ... import functions
 from ...emit import BYTES, Value
 from ..translate import Translator, Unsupported, rule
 
@@ -53,7 +53,7 @@ def div_mode(t: Translator, a: Any, b: Any, rounding_mode: str | None = None) ->
         return div(t, a, b)
     if rounding_mode == "trunc":
         return trunc(t, div(t, a, b))
-    return t.b.cast(_floored(t, *_widened(t, a, b)), t.out.dtype)
+    return functions.floored_quotient(t.b, *t.pair(a, b))
 
 
 @rule(A.floor_divide.default, wide=True)
@@ -68,12 +68,7 @@ def whole(t: Translator, x: Value) -> Value:
 
 @rule(A.copysign.Tensor, A.copysign.Scalar)
 def copysign(t: Translator, x: Value, sign: Any) -> Value:
-    return _signed(t, *t.pair(x, sign))
-
-
-def _signed(t: Translator, x: Value, sign: Value) -> Value:
-    size = t.b.unary("abs", x)
-    return t.b.select(signbit(t, sign), t.b.unary("neg", size), size)
+    return functions.copysign(t.b, *t.pair(x, sign))
 
 
 @rule(A.round.decimals)
@@ -87,9 +82,7 @@ def round_decimals(t: Translator, x: Value, decimals: int = 0) -> Value:
 
 @rule(A.trunc.default)
 def trunc(t: Translator, x: Value) -> Value:
-    if x.dtype.startswith("i"):
-        return x
-    return t.b.select(t.b.compare("lt", x, t.b.like(0, x)), t.b.unary("ceil", x), t.b.unary("floor", x))
+    return functions.trunc(t.b, x)
 
 
 @rule(A.frac.default)
@@ -99,86 +92,17 @@ def frac(t: Translator, x: Value) -> Value:
 
 @rule(A.fmod.Tensor, A.fmod.Scalar)
 def fmod(t: Translator, a: Any, b: Any) -> Value:
-    """What is left of a; its sign is a's."""
-    return t.b.cast(_left(t, *_widened(t, a, b)), t.out.dtype)
+    return functions.fmod(t.b, *t.pair(a, b))
 
 
 @rule(A.remainder.Tensor, A.remainder.Scalar)
 def remainder(t: Translator, a: Any, b: Any) -> Value:
-    """What is left of a; its sign is b's."""
-    a, b = _widened(t, a, b)
-    left = _left(t, a, b)
-    return t.b.cast(t.b.binary("add", left, t.b.select(_opposite(t, left, b), b, t.b.like(0, b))), t.out.dtype)
-
-
-def _floored(t: Translator, a: Value, b: Value) -> Value:
-    """a / b toward -infinity: less 1 where what is left has not the divisor's sign; NaN of an infinite a."""
-    quotient, left = _divided(t, a, b)
-    if not a.dtype.startswith("i"):
-        quotient = t.b.binary("sub", quotient, t.b.binary("sub", a, a))
-    return t.b.binary("sub", quotient, t.b.cast(_opposite(t, left, b), quotient.dtype))
-
-
-def _left(t: Translator, a: Value, b: Value) -> Value:
-    """What is left of a, of floats with its gradients: 1 of a, less the quotient of b."""
-    quotient, left = _divided(t, a, b)
-    if a.dtype.startswith("i"):
-        return left
-    moved_a, moved_b = (t.b.binary("sub", v, t.b.unary("stop_gradient", v)) for v in (a, b))  # 0, with a gradient
-    value = t.b.binary("sub", t.b.binary("add", left, moved_a), t.b.binary("mul", quotient, moved_b))
-    return t.b.select(_within(t, a, b), a, value)
-
-
-def _divided(t: Translator, a: Value, b: Value) -> tuple[Value, Value]:
-    """a / b toward zero and what is left of a, as C's fmod, both without gradients; of floats exact while the quotient is below 2^53 and b
-    below 2^996."""
-    if a.dtype.startswith("i"):
-        quotient = t.b.binary("div", a, b)
-        return quotient, t.b.binary("sub", a, t.b.binary("mul", quotient, b))
-    a, b = (t.b.unary("stop_gradient", v) for v in (a, b))
-    quotient = trunc(t, t.b.binary("div", a, b))
-    left = t.b.binary("sub", t.b.binary("sub", a, t.b.binary("mul", quotient, b)), _rounded_off(t, quotient, b))
-    over = _opposite(t, left, a)  # the quotient was rounded to the next whole number
-    left = t.b.binary("add", left, t.b.select(over, _signed(t, b, a), t.b.like(0, a)))
-    quotient = t.b.binary("sub", quotient, t.b.select(over, _signed(t, t.b.like(1, a), quotient), t.b.like(0, a)))
-    return quotient, t.b.select(_within(t, a, b), a, left)
-
-
-def _widened(t: Translator, a: Any, b: Any) -> tuple[Value, Value]:
-    """Floats as f64."""
-    a, b = t.pair(a, b)
-    return (a, b) if a.dtype.startswith("i") else (t.b.cast(a, "f64"), t.b.cast(b, "f64"))
-
-
-def _rounded_off(t: Translator, x: Value, y: Value) -> Value:
-    """x * y less its rounded product, exactly: Dekker, A floating-point technique for extending the available precision (1971)."""
-    def halves(v: Value) -> tuple[Value, Value]:
-        big = t.b.binary("mul", v, t.b.like(2**27 + 1, v))
-        high = t.b.binary("sub", big, t.b.binary("sub", big, v))
-        return high, t.b.binary("sub", v, high)
-
-    (x1, x2), (y1, y2) = halves(x), halves(y)
-    off = t.b.binary("sub", t.b.binary("mul", x1, y1), t.b.binary("mul", x, y))
-    for p, q in ((x1, y2), (x2, y1), (x2, y2)):
-        off = t.b.binary("add", off, t.b.binary("mul", p, q))
-    return off
-
-
-def _within(t: Translator, a: Value, b: Value) -> Value:
-    """Where all of a is left, also of an infinite b."""
-    return t.b.compare("lt", t.b.unary("abs", a), t.b.unary("abs", b))
-
-
-def _opposite(t: Translator, x: Value, y: Value) -> Value:
-    """Where one is above 0 and the other below, which their product does not tell if it does not fit the type."""
-    zero = t.b.like(0, x)
-    ways = (t.b.binary("and", t.b.compare(p, x, zero), t.b.compare(q, y, zero)) for p, q in (("lt", "gt"), ("gt", "lt")))
-    return t.b.binary("or", *ways)
+    return functions.remainder(t.b, *t.pair(a, b))
 
 
 @rule(A.neg.default)
 def neg(t: Translator, x: Value) -> Value:
-    return t.b.unary("neg", x) if not x.dtype.startswith("i") else t.b.binary("sub", t.b.like(0, x), x)
+    return functions.neg(t.b, x)
 
 
 @rule(A.reciprocal.default)
@@ -195,14 +119,7 @@ def square(t: Translator, x: Value) -> Value:
 def pow_scalar(t: Translator, x: Value, exponent: float) -> Value:
     x = t.value(x, t.out.dtype)
     if float(exponent).is_integer() and (0 <= exponent <= 8 or (x.dtype.startswith("i") and exponent > 0)):  # exact for any base, as PyTorch's
-        powers = t.b.splat(1, x.shape, x.dtype) if exponent == 0 else None
-        base, left = x, int(exponent)
-        while left:
-            if left % 2:
-                powers = base if powers is None else t.b.binary("mul", powers, base)
-            left //= 2
-            base = t.b.binary("mul", base, base) if left else base
-        return powers
+        return functions.whole_power(t.b, x, int(exponent))
     if x.dtype.startswith("i"):
         raise Unsupported(f"integers to the power of {exponent}: expected an exponent of 0 or more")
     if exponent in (-1, -2):
@@ -215,22 +132,7 @@ def pow_scalar(t: Translator, x: Value, exponent: float) -> Value:
 @rule(A.pow.Tensor_Tensor, A.pow.Scalar, wide="numbers")
 def pow_tensor(t: Translator, x: Any, exponent: Any) -> Value:
     x, exponent = t.pair(x, exponent)
-    return _power_of_integers(t, x, exponent) if x.dtype.startswith("i") else t.b.binary("pow", x, exponent)
-
-
-def _power_of_integers(t: Translator, x: Value, exponent: Value) -> Value:
-    """By the bits of exponents below 64, from where on it wraps to 0 for an even base; 1 / x^-n toward 0 of negative ones."""
-    zero, one, two = (t.b.like(n, x) for n in (0, 1, 2))
-    inverse = t.b.select(t.b.compare("eq", t.b.binary("mul", x, x), one), x, zero)
-    negative = t.b.compare("lt", exponent, zero)
-    power, result = t.b.select(negative, inverse, x), one
-    left = t.b.select(negative, t.b.binary("sub", zero, exponent), exponent)
-    for _ in range(6):
-        half = t.b.binary("div", left, two)
-        is_odd = t.b.compare("ne", t.b.binary("mul", half, two), left)
-        result = t.b.binary("mul", result, t.b.select(is_odd, power, one))
-        left, power = half, t.b.binary("mul", power, power)
-    return t.b.select(t.b.compare("gt", left, zero), t.b.binary("mul", result, power), result)
+    return functions.power_of_integers(t.b, x, exponent) if x.dtype.startswith("i") else t.b.binary("pow", x, exponent)
 
 
 @rule(A.maximum.default, A.minimum.default)
@@ -252,16 +154,13 @@ def extreme_number(t: Translator, a: Any, b: Any) -> Value:
 
 @rule(A.hypot.default)
 def hypot(t: Translator, a: Any, b: Any) -> Value:
-    a, b = _widened(t, a, b)
+    a, b = functions.widened(t.b, *t.pair(a, b))
     return t.b.cast(t.b.unary("sqrt", t.b.binary("add", t.b.binary("mul", a, a), t.b.binary("mul", b, b))), t.out.dtype)
 
 
 @rule(A.signbit.default)
 def signbit(t: Translator, x: Value) -> Value:
-    """1 / x tells -0 from 0."""
-    zero = t.b.like(0, x)
-    below = t.b.compare("lt", x, zero)
-    return below if x.dtype.startswith("i") else t.b.binary("or", below, t.b.compare("lt", t.b.binary("div", t.b.like(1, x), x), zero))
+    return functions.signbit(t.b, x)
 
 
 # Selection and bounds.
@@ -347,8 +246,7 @@ def _logical(t: Translator, kind: str, a: Any, b: Any) -> Value:
 def logical_xor(t: Translator, a: Any, b: Any) -> Value:
     if t.out.dtype != "i1":
         raise Unsupported("bitwise operations on integers")
-    a, b = (t.b.cast(v, "i8") for v in t.pair(a, b, "i1"))
-    return t.b.compare("ne", a, b)
+    return functions.logical_xor(t.b, *t.pair(a, b, "i1"))
 
 
 @rule(A.logical_not.default, A.bitwise_not.default)
@@ -360,14 +258,12 @@ def logical_not(t: Translator, x: Value) -> Value:
 
 @rule(A.isnan.default)
 def isnan(t: Translator, x: Value) -> Value:
-    return t.b.splat(False, x.shape, "i1") if x.dtype.startswith("i") else t.b.compare("ne", x, x)
+    return functions.isnan(t.b, x)
 
 
 @rule(A.isinf.default)
 def isinf(t: Translator, x: Value) -> Value:
-    if x.dtype.startswith("i"):
-        return t.b.splat(False, x.shape, "i1")
-    return t.b.compare("eq", t.b.unary("abs", x), t.b.like(math.inf, x))
+    return functions.isinf(t.b, x)
 
 
 # Types.

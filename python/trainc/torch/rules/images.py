@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from ...dimensions import convolved, flip, rows_of
 from ...emit import Value, compute_type
 from ..translate import Translator, Unsupported, rule
-from .indexing import flip, rows_of
 from .reductions import mean_of
 
 A = torch.ops.aten
@@ -51,38 +51,7 @@ def conv(t: Translator, x: Value, weight: Any, bias: Any = None, stride: Any = 1
 
 def _convolved(t: Translator, x: Value, weight: Value, bias: Any, strides: list[int], borders: list[int], dilations: list[int],
                groups: int) -> Value:
-    n = weight.rank - 2
-    if n not in (1, 2, 3):
-        raise Unsupported(f"a convolution over {n} dimensions: expected 1 to 3")
-    single = x.rank == n + 1  # without a batch
-    if single:
-        x = t.b.reshape(x, [1, *x.shape])
-    out = [x.shape[0], weight.shape[0], *((m + borders[2 * i] + borders[2 * i + 1] - dilations[i] * (k - 1) - 1) // strides[i] + 1
-                                          for i, (m, k) in enumerate(zip(x.shape[2:], weight.shape[2:])))]
-    if n == 1:
-        x, weight = (t.b.reshape(v, [*v.shape[:2], 1, v.shape[2]]) for v in (x, weight))
-        strides, dilations, borders = [1, *strides], [1, *dilations], [0, 0, *borders]
-    if n == 3:
-        x = _with_planes(t, x, weight.shape[2], out[2], strides[0], dilations[0], borders[:2])
-        weight = t.b.reshape(weight, [weight.shape[0], weight.shape[1] * weight.shape[2], *weight.shape[3:]])
-        strides, dilations, borders = strides[1:], dilations[1:], borders[2:]
-    result = t.b.conv2d(x, weight, t.value(bias) if bias is not None else None, strides, borders, dilations, groups)
-    if n == 3:
-        result = t.b.transpose(t.b.reshape(result, [out[0], out[2], *result.shape[1:]]), [0, 2, 1, 3, 4])
-    return t.b.reshape(result, out[1:] if single else out)
-
-
-def _with_planes(t: Translator, x: Value, count: int, depth: int, stride: int, dilation: int, borders: list[int]) -> Value:
-    """[N, C, D, H, W] as [N depth, C count, H, W]: for each plane of a convolution's result, the planes of x that the weight meets."""
-    n, c, _, h, w = x.shape
-    x = t.b.pad(x, [0, 0, borders[0], 0, 0], [0, 0, borders[1], 0, 0])
-    if count == stride and dilation == 1:  # each plane is met once
-        x = t.b.transpose(t.b.reshape(t.b.slice_dim(x, 2, 0, depth * count), [n, c, depth, count, h, w]), [0, 2, 1, 3, 4, 5])
-    else:
-        x = t.b.transpose(x, [0, 2, 1, 3, 4])
-        met = [t.b.slice_dim(x, 1, i * dilation, depth, stride) for i in range(count)]
-        x = t.b.concat([t.b.reshape(planes, [n, depth, c, 1, h, w]) for planes in met], 3)
-    return t.b.reshape(x, [n * depth, c * count, h, w])
+    return convolved(t.b, x, weight, t.value(bias) if bias is not None else None, strides, borders, dilations, groups)
 
 
 @rule(A.convolution.default)
@@ -108,7 +77,7 @@ def _transposed(t: Translator, x: Value, weight: Value, bias: Any, strides: list
     if n not in (1, 2, 3):
         raise Unsupported(f"a transposed convolution over {n} dimensions: expected 1 to 3")
     inputs, outputs = weight.shape[:2]
-    flipped = flip(t, weight, range(2, weight.rank))
+    flipped = flip(t.b, weight, range(2, weight.rank))
     parts = t.b.reshape(flipped, [groups, inputs // groups, *flipped.shape[1:]])
     parts = t.b.transpose(parts, [0, 2, 1, *range(3, n + 3)])
     kernel = t.b.reshape(parts, [groups * outputs, inputs // groups, *flipped.shape[2:]])
@@ -255,7 +224,7 @@ def adaptive_max_pool(t: Translator, x: Value, size: Any) -> tuple[Value, Value]
     windows = [grid[span].flatten() for span in itertools.product(*spans)]
     longest = max(map(len, windows))
     places = t.value(torch.stack([torch.cat([w, w[-1:].expand(longest - len(w))]) for w in windows]))
-    taken = rows_of(t, t.b.reshape(x, [*outer, grid.numel()]), len(outer), places)
+    taken = rows_of(t.b, t.b.reshape(x, [*outer, grid.numel()]), len(outer), places)
     index = t.b.argmax(taken, taken.rank - 1, True)
     results = (t.b.gather(v, index, taken.rank - 1) for v in (taken, t.b.broadcast(places, taken.shape)))
     values, at = (t.b.reshape(v, [*outer, *out]) for v in results)

@@ -1,16 +1,17 @@
 """Elements by computed indices."""
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from ... import dimensions
+from ...dimensions import rows_of
 from ...emit import Value, broadcast_shape
 from ..translate import TORCH_DTYPES, Translator, Unsupported, rule, unrepeated
-from .reductions import as_row, scanned
+from .reductions import as_row
 
 A = torch.ops.aten
 
@@ -36,24 +37,7 @@ def gather(t: Translator, x: Value, dim: int, index: Any, sparse_grad: bool = Fa
 @as_row
 def index_select(t: Translator, x: Value, dim: int, index: Any) -> Value:
     dim %= x.rank
-    return rows_of(t, x, dim, t.value(index))
-
-
-def rows_of(t: Translator, x: Value, dim: int, index: Value) -> Value:
-    """x with dimension `dim` replaced by the elements that `index`, of any shape, names."""
-    order = [dim] + [i for i in range(x.rank) if i != dim]
-    moved = t.b.transpose(x, order)
-    rest = moved.shape[1:]
-    if x.dtype.startswith("i"):
-        flat = t.b.reshape(index, [index.type.elements, *[1] * len(rest)])
-        taken = t.b.gather(moved, t.b.broadcast(flat, [index.type.elements, *rest]), 0)
-    else:
-        taken = t.b.embedding(t.b.reshape(moved, [moved.shape[0], math.prod(rest)]), index)
-    taken = t.b.reshape(taken, [*index.shape, *rest])
-    # The index's dimensions go where `dim` was.
-    k = index.rank
-    back = [k + i for i in range(dim)] + list(range(k)) + [k + i for i in range(dim, len(rest))]
-    return t.b.transpose(taken, back)
+    return rows_of(t.b, x, dim, t.value(index))
 
 
 def _joined(t: Translator, x: Value, indices: Sequence[Any]) -> tuple[Value, int, Value]:
@@ -86,7 +70,7 @@ def _in_front(x: Value, indices: Sequence[Any]) -> list[int] | None:
 def index(t: Translator, x: Value, indices: Sequence[Any]) -> Value:
     if order := _in_front(x, indices):
         x, indices = t.b.transpose(x, order), [v for v in indices if v is not None]
-    return _along_ranges(t, x, indices) or rows_of(t, *_joined(t, x, indices))
+    return _along_ranges(t, x, indices) or rows_of(t.b, *_joined(t, x, indices))
 
 
 def _range_dim(index: Any, size: int) -> int | None:
@@ -150,7 +134,7 @@ def index_put(t: Translator, x: Any, indices: Sequence[Any], values: Any, accumu
         moved = t.b.binary("add", moved, t.b.scatter_add(spread, values, 0, moved.shape[0]))
     else:
         last = _last(t, joined, 0, moved.shape[0])
-        rows = rows_of(t, values, 0, t.b.binary("max", last, t.b.like(0, last)))
+        rows = rows_of(t.b, values, 0, t.b.binary("max", last, t.b.like(0, last)))
         written = t.b.compare("ge", last, t.b.like(0, last))
         moved = t.b.select(t.b.reshape(written, [moved.shape[0], *[1] * len(rest)]), rows, moved)
     back = sorted(range(flat.rank), key=order.__getitem__)
@@ -180,9 +164,9 @@ def masked_scatter(t: Translator, x: Value, mask: Value, source: Value) -> Value
     """x with source's elements, in order, where the mask is true."""
     shape = t.out.shape
     flat = t.b.cast(t.b.reshape(t.b.broadcast(mask, shape), [t.out.elements]), "i64")
-    before = scanned(t, functools.partial(t.b.binary, "add"), flat, 0, 0)
+    before = dimensions.cumsum(t.b, flat, 0)
     place = t.b.binary("max", t.b.binary("sub", before, t.b.like(1, before)), t.b.like(0, before))
-    taken = t.b.reshape(rows_of(t, t.b.reshape(source, [source.type.elements]), 0, place), shape)
+    taken = t.b.reshape(rows_of(t.b, t.b.reshape(source, [source.type.elements]), 0, place), shape)
     return t.b.select(mask, taken, t.b.broadcast(x, shape))
 
 
@@ -304,10 +288,7 @@ def one_hot(t: Translator, x: Value, classes: int = -1) -> Value:
 
 @rule(A.flip.default)
 def flip(t: Translator, x: Value, dims: Sequence[int]) -> Value:
-    for dim in dims:
-        dim %= x.rank
-        x = rows_of(t, x, dim, t.value(torch.arange(x.shape[dim] - 1, -1, -1)))
-    return x
+    return dimensions.flip(t.b, x, dims)
 
 
 @rule(A.roll.default)
@@ -390,7 +371,7 @@ def _places(t: Translator, x: Value, size: Sequence[int], stride: Sequence[int],
 @rule(A.as_strided.default)
 def as_strided(t: Translator, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Value:
     places = _places(t, x, size, stride, offset)
-    return t.b.reshape(rows_of(t, t.b.reshape(x, [x.type.elements]), 0, t.value(places.reshape(-1))), size)
+    return t.b.reshape(rows_of(t.b, t.b.reshape(x, [x.type.elements]), 0, t.value(places.reshape(-1))), size)
 
 
 @rule(A.as_strided_scatter.default)
@@ -403,5 +384,5 @@ def as_strided_scatter(t: Translator, x: Value, source: Value, size: Sequence[in
     index[places] = torch.arange(len(places))
     written = torch.zeros(x.type.elements, dtype=torch.bool)
     written[places] = True
-    values = rows_of(t, t.b.reshape(source, [source.type.elements]), 0, t.value(index))
+    values = rows_of(t.b, t.b.reshape(source, [source.type.elements]), 0, t.value(index))
     return t.b.reshape(t.b.select(t.value(written), values, t.b.reshape(x, [x.type.elements])), x.shape)

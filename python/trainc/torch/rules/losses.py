@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from ...emit import Value, number
+from ...functions import log1p_exp, with_gradient
 from ..translate import Translator, rule
-from .functions import log1p_exp, with_gradient
 
 A = torch.ops.aten
 NONE, MEAN, SUM = 0, 1, 2
@@ -161,7 +161,7 @@ def bce_with_logits(t: Translator, x: Value, target: Any, weight: Any = None, po
     if weight is None and pos_weight is None and reduction != NONE and x.shape == target.shape and x.rank:
         return _fraction(t, *t.b.loss("bce_with_logits", x, target), reduction)
     one = t.b.like(1, x)
-    tail = log1p_exp(t, t.b.unary("neg", x))
+    tail = log1p_exp(t.b, t.b.unary("neg", x))
     if pos_weight is not None:
         factor = t.b.binary("sub", t.value(pos_weight, x.dtype), one)
         tail = t.b.binary("mul", t.b.binary("add", t.b.binary("mul", factor, target), one), tail)
@@ -181,7 +181,7 @@ def bce(t: Translator, x: Value, target: Any, weight: Any = None, reduction: int
     value = t.b.unary("neg", t.b.binary("add", t.b.binary("mul", target, logs[0]),
                                         t.b.binary("mul", t.b.binary("sub", one, target), logs[1])))
     slope = t.b.binary("div", t.b.binary("sub", x, target), t.b.binary("max", t.b.binary("mul", x, rest), t.b.like(1e-12, x)))
-    term = with_gradient(t, value, (x, slope), (target, t.b.binary("sub", logs[1], logs[0])))
+    term = with_gradient(t.b, value, (x, slope), (target, t.b.binary("sub", logs[1], logs[0])))
     if weight is not None:
         term = t.b.binary("mul", term, t.value(weight, x.dtype))
     return reduced(t, term, reduction)

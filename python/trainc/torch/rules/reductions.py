@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from ... import dimensions
 from ...emit import Value
+from ...functions import isnan, with_gradient
 from ..translate import Translator, rule
-from .elementwise import isnan
-from .functions import log1p_exp, with_gradient
 
 A = torch.ops.aten
 
@@ -107,12 +107,6 @@ def extremum_of_all(t: Translator, x: Value) -> Value:
     return _extreme(t, "max" if ".max." in str(t.node.target) else "min", x, dims_of(x, None))
 
 
-def _arg(t: Translator, x: Value, dim: int, largest: bool, keep: bool) -> Value:
-    if not largest:  # -1 - x is exact for the smallest integer, too
-        x = t.b.binary("sub", t.b.like(-1, x), x) if x.dtype.startswith("i") else t.b.unary("neg", x)
-    return t.b.argmax(x, dim, keep)
-
-
 @rule(A.max.dim, A.min.dim)
 def extremum_and_index(t: Translator, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
     """The value at one index, as PyTorch: ties do not share the gradient."""
@@ -120,7 +114,7 @@ def extremum_and_index(t: Translator, x: Value, dim: int, keepdim: bool = False)
         return x, t.b.splat(0, (), "i64")
     dim %= x.rank
     bits = _comparable(t, x)
-    index = _arg(t, bits, dim, ".max." in str(t.node.target), True)
+    index = dimensions.argument(t.b, bits, dim, ".max." in str(t.node.target), True)
     value = t.b.cast(t.b.gather(bits, index, dim), x.dtype)
     index = t.b.cast(index, "i64")
     if keepdim:
@@ -132,7 +126,7 @@ def extremum_and_index(t: Translator, x: Value, dim: int, keepdim: bool = False)
 @rule(A.argmax.default, A.argmin.default)
 def argument(t: Translator, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     flat = t.b.reshape(x, [x.type.elements]) if dim is None or x.rank == 0 else x
-    index = _arg(t, flat, 0 if dim is None else dim % flat.rank, "argmax" in str(t.node.target), keepdim and dim is not None)
+    index = dimensions.argument(t.b, flat, 0 if dim is None else dim % flat.rank, "argmax" in str(t.node.target), keepdim and dim is not None)
     return t.b.reshape(t.b.cast(index, "i64"), t.out.shape)
 
 
@@ -199,40 +193,19 @@ def dist(t: Translator, a: Any, b: Any, p: float = 2) -> Value:
     return vector_norm(t, t.b.binary("sub", *t.pair(a, b)), p)
 
 
-def scanned(t: Translator, combine: Callable[[Value, Value], Value], x: Value, dim: int, neutral: float | None = None) -> Value:
-    """Each element combined with all before it: first with one, then with two more, with four (Hillis and Steele). The first are combined
-    with `neutral`, or with themselves."""
-    dim = dim % x.rank if x.rank else 0
-    step = 1
-    while x.rank and step < x.shape[dim]:
-        before = t.b.slice_dim(x, dim, 0, x.shape[dim] - step)
-        if neutral is None:
-            before = t.b.concat([t.b.slice_dim(x, dim, 0, step), before], dim)
-        else:
-            before = t.b.pad(before, [step if i == dim else 0 for i in range(x.rank)], [0] * x.rank, value=neutral)
-        x = combine(before, x)
-        step *= 2
-    return x
-
-
 @rule(A.cumsum.default, wide=True)
 def cumsum(t: Translator, x: Value, dim: int, dtype: Any = None) -> Value:
-    return scanned(t, functools.partial(t.b.binary, "add"), t.value(x, t.out.dtype), dim, 0)
+    return dimensions.cumsum(t.b, t.value(x, t.out.dtype), dim)
 
 
 @rule(A.cumprod.default, wide=True)
 def cumprod(t: Translator, x: Value, dim: int, dtype: Any = None) -> Value:
-    return scanned(t, functools.partial(t.b.binary, "mul"), t.value(x, t.out.dtype), dim, 1)
+    return dimensions.cumprod(t.b, t.value(x, t.out.dtype), dim)
 
 
 @rule(A.logcumsumexp.default, wide=True)
 def logcumsumexp(t: Translator, x: Value, dim: int) -> Value:
-    def combine(a: Value, b: Value) -> Value:
-        """max(a, b) + log(1 + exp(-|a - b|)), the difference of equal infinities 0."""
-        difference = t.b.select(t.b.compare("eq", a, b), t.b.like(0, a), t.b.binary("sub", a, b))
-        return t.b.binary("add", t.b.binary("max", a, b), log1p_exp(t, t.b.unary("neg", t.b.unary("abs", difference))))
-
-    return scanned(t, combine, x, dim, -math.inf)
+    return dimensions.logcumsumexp(t.b, x, dim)
 
 
 @rule(A.cummax.default, A.cummin.default)
@@ -240,10 +213,10 @@ def logcumsumexp(t: Translator, x: Value, dim: int) -> Value:
 def running_extremum(t: Translator, x: Value, dim: int) -> tuple[Value, Value]:
     """The extremum so far and where it stands, of equal ones the last; after a NaN, NaN."""
     dim, bits = dim % x.rank, _comparable(t, x)
-    so_far = scanned(t, functools.partial(t.b.binary, "max" if ".cummax." in str(t.node.target) else "min"), bits, dim)
+    so_far = dimensions.cumulative_extremum(t.b, "max" if ".cummax." in str(t.node.target) else "min", bits, dim)
     is_one = t.b.binary("or", t.b.compare("eq", bits, so_far), t.b.compare("ne", bits, bits))
     places = t.b.select(is_one, t.b.iota(dim, x.shape, "i32"), t.b.splat(0, x.shape, "i32"))
-    places = scanned(t, functools.partial(t.b.binary, "max"), places, dim)
+    places = dimensions.cumulative_extremum(t.b, "max", places, dim)
     return t.b.cast(t.b.gather(bits, places, dim), x.dtype), t.b.cast(places, "i64")
 
 
@@ -319,7 +292,7 @@ def kth_value(t: Translator, x: Value, k: int, dim: int = -1, keepdim: bool = Fa
 def _median(t: Translator, x: Value, dim: int) -> tuple[Value, Value]:
     """(value, index), `dim` kept, of the lower of two in the middle; of `median` the first NaN, which sort puts behind what is ordered."""
     values, indices = t.b.sort(x, dim, False)
-    ordered = t.b.reduce("sum", t.b.cast(t.b.unary("not", isnan(t, x)), "i64"), [dim], True)
+    ordered = t.b.reduce("sum", t.b.cast(t.b.unary("not", isnan(t.b, x)), "i64"), [dim], True)
     last = t.b.binary("max", t.b.binary("sub", ordered, t.b.like(1, ordered)), t.b.like(0, ordered))
     place = t.b.binary("div", last, t.b.like(2, ordered))
     if "nanmedian" not in str(t.node.target):
@@ -341,9 +314,9 @@ def median_of_all(t: Translator, x: Value) -> Value:
     value, _ = _median(t, flat, 0)
     if not x.dtype.startswith("i"):
         value, stopped, zero = t.b.unary("stop_gradient", value), t.b.unary("stop_gradient", flat), t.b.like(0, flat)
-        is_equal = t.b.binary("or", t.b.compare("eq", stopped, value), t.b.binary("and", isnan(t, stopped), isnan(t, value)))
+        is_equal = t.b.binary("or", t.b.compare("eq", stopped, value), t.b.binary("and", isnan(t.b, stopped), isnan(t.b, value)))
         share = t.b.binary("div", t.b.like(1, x), t.b.reduce("sum", t.b.cast(is_equal, x.dtype), [0], True))
-        moved = with_gradient(t, zero, (t.b.select(is_equal, flat, zero), share))
+        moved = with_gradient(t.b, zero, (t.b.select(is_equal, flat, zero), share))
         value = t.b.binary("add", value, t.b.reduce("sum", moved, [0], True))
     return t.b.reshape(value, [])
 
@@ -358,22 +331,7 @@ def cdist(t: Translator, a: Value, b: Value, p: float, compute_mode: int | None)
 
 @rule(A.topk.default)
 def topk(t: Translator, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
-    """The maximum k times, each time without those before; of many, of the smallest and of integers, sorted."""
     if x.rank == 0:
         return x, t.b.splat(0, (), "i64")
-    dim %= x.rank
-    if k > 8 or not largest or x.dtype.startswith("i"):
-        values, indices = t.b.sort(x, dim, largest)
-        return t.b.slice_dim(values, dim, 0, k), t.b.cast(t.b.slice_dim(indices, dim, 0, k), "i64")
-    rest, free, values, indices = t.b.unary("stop_gradient", x), t.b.splat(1, x.shape, "i32"), [], []
-    places, lowest = t.b.iota(dim, x.shape, "i32"), t.b.like(-math.inf, x)
-    for _ in range(k):
-        index = t.b.argmax(rest, dim, True)
-        if indices:  # where nothing larger is left, any that is free
-            ended = t.b.compare("eq", t.b.gather(rest, index, dim), lowest)
-            index = t.b.select(ended, t.b.argmax(free, dim, True), index)
-        values.append(t.b.gather(x, index, dim))
-        indices.append(index)
-        taken = t.b.compare("eq", places, index)
-        rest, free = t.b.select(taken, lowest, rest), t.b.select(taken, t.b.like(0, free), free)
-    return t.b.concat(values, dim), t.b.cast(t.b.concat(indices, dim), "i64")
+    values, indices = dimensions.topk(t.b, x, k, dim % x.rank, largest)
+    return values, t.b.cast(indices, "i64")
