@@ -2,11 +2,9 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 import operator
 import os
-import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from .._files import beside, temporary
-from ..compiler import compile
+from .. import exported
 from ..emit import FLOATS, Type, Value, listed, number, quoted, symbol
 from ..errors import InvalidArgumentError, MismatchError, UnsupportedError, warn
 from ..step import Step
@@ -35,7 +32,6 @@ TESTED = (2, 13), (2, 15)  # the oldest and the newest version of torch
 # What takes a tensor, and has no gradient to it: PyTorch leaves the gradient at None, so that no optimizer updates or decays it.
 NO_GRADIENT = {getattr(torch.ops.aten, name) for name in ("detach", "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros",
                                                           "ones_like", "rand_like", "randn_like", "zeros_like")}
-SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
 
 
 @dataclass
@@ -53,7 +49,7 @@ class Trains:
 
 
 @dataclass(repr=False)
-class Exported:
+class Exported(exported.Exported):
     """A module as text, with the initial values of its tensors.
 
     text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers, as they were at the export: copies, but for
@@ -67,7 +63,6 @@ class Exported:
     what is compiled in. mesh: the ranks that `step` compiles for. examples: of entries whose loss is given per example.
     """
 
-    text: str
     weights: dict[str, torch.Tensor]
     inputs: dict[str, dict[str, Type]]
     batches: dict[str, dict[str, Any]]
@@ -82,7 +77,6 @@ class Exported:
     left_out: dict[str, torch.Tensor | None] = field(default_factory=dict)
     added: frozenset[str] = frozenset()
     log: list[tuple[str, str]] = field(default_factory=list)
-    mesh: dict[str, int] = field(default_factory=dict)
     examples: dict[str, Examples] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -93,47 +87,21 @@ class Exported:
         return f"<trainc.torch.Exported: {len(self.weights)} tensors, {len(self.frozen)} parameters frozen, {len(self.unused)} unused; {entries}>"
 
     def save(self, path: str | os.PathLike, weights: str | os.PathLike) -> None:
-        """Writes the text, and the weights as a safetensors file (`trainc-run --init`, `trainc.load(weights=)`): both or none."""
         if self.begun:
             warn("the optimizer has done updates: its moments are not in the file of weights; step().save() writes all")
-        with beside(path) as text, beside(weights) as file:
-            self._write_weights(file)
-            with open(text, "w") as f:
-                f.write(self.text)
+        super().save(path, weights)
 
-    def save_weights(self, path: str | os.PathLike) -> None:
-        with beside(path) as file:
-            self._write_weights(file)
+    def _read(self, weight: torch.Tensor) -> tuple[str, Sequence[int], memoryview]:
+        return DTYPES[weight.dtype], weight.shape, _memory(weight)
 
     def _write_weights(self, path: str) -> None:
         if changed := [name for name, checksum in self._checksums.items() if zlib.crc32(_memory(self.weights[name])) != checksum]:
             raise InvalidArgumentError("frozen parameters have changed since the export, which does not copy them: "
                                        f"{', '.join(changed)}; export again")
-        header, offset = {}, 0
-        for name, tensor in self.weights.items():
-            size = tensor.numel() * tensor.element_size()
-            header[name] = dict(dtype=SAFETENSORS[DTYPES[tensor.dtype]], shape=list(tensor.shape), data_offsets=[offset, offset + size])
-            offset += size
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        with open(path, "wb") as f:
-            f.write(struct.pack("<Q", len(text)) + text)
-            for tensor in self.weights.values():
-                f.write(_memory(tensor))
-
-    def step(self, output: str | os.PathLike | None = None, *, threads: int = 0, device: str | None = None, seed: int = 0,
-             **options: Any) -> Step:
-        """Compiles and loads it with its weights. `output` keeps the artifact; `options` are those of `trainc.compile`."""
-        with temporary("step.so") as library:
-            options.setdefault("mesh", self.mesh or None)
-            return self.load(compile(self, output or library, **options), threads=threads, device=device, seed=seed)
+        super()._write_weights(path)
 
     def load(self, library: str | os.PathLike, **options: Any) -> Step:
-        """Loads what was compiled of it, with its weights; `options` are those of `trainc.load`."""
-        step = Step(library, **options)
-        with temporary("weights.safetensors") as weights:
-            self._write_weights(weights)
-            step.load_weights(weights)
+        step = super().load(library, **options)
         step.exported_optimizer, step.tied, step.rates, step.added = self.moments, self.tied, self.moments.rates(step), self.added
         step.left_out = {name: None if value is None else functools.partial(_other_constant, value) for name, value in self.left_out.items()}
         step.left_out |= {name: functools.partial(_other_int8, name) for name in self.int8}
@@ -421,7 +389,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         {e.name: e.t.unsigned for e in entries},
         MomentsByStep(moments) if trains else moments["step"], begun, tied, [name for name in parameters if name not in read], frozen_names,
         list(shared.int8 or ()), left_out, frozenset(held.keys() - model.state_dict().keys()), [line for e in entries for line in e.t.log],
-        ranks.mesh, {e.name: e.examples for e in entries if e.examples})
+        {e.name: e.examples for e in entries if e.examples}, mesh=ranks.mesh)
 
 
 def _yield_loss(step: Entry, names: Mapping[str, str]) -> str:
