@@ -5,10 +5,11 @@ compiler checks; `docs/Language.md` has what the operations mean. Front ends tra
 """
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 FLOATS = ("f64", "f32", "bf16", "f16")
@@ -57,6 +58,11 @@ def symbol(name: str) -> str:
     return "@" + (name if plain and name.isascii() else quoted(name))
 
 
+def free_name(wanted: str, taken: Collection[str]) -> str:
+    """One that is not taken: the one that is wanted, with underscores after it where needed."""
+    return next(name for name in (wanted + "_" * k for k in itertools.count()) if name not in taken)
+
+
 def quoted(text: str) -> str:
     """A string attribute: printable ASCII as it is, every other byte as two hexadecimal digits."""
     return '"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode()) + '"'
@@ -68,6 +74,12 @@ def number(value: float) -> str:
         text = repr(float(value))
         return text.replace("e", ".0e") if "e" in text and "." not in text else text
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X} : f64"
+
+
+def attributes(values: Mapping[str, float | str | None], flags: Mapping[str, bool]) -> str:
+    """Arguments of a named optimizer or schedule: numbers, symbols, and flags; none where a value is None."""
+    given = [f"{k} = {v if isinstance(v, str) else number(v)}" for k, v in values.items() if v is not None]
+    return ", ".join(given + [f"{k} = {'true' if v else 'false'}" for k, v in flags.items()])
 
 
 def listed(data: bytes, type: Type) -> str:

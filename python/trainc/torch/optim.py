@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ..emit import number, symbol
-from ..emit import compute_type
+from ..emit import attributes, free_name, number, symbol
 from ..errors import UnsupportedError
+from ..regions import UpdateRegion
 from . import regions
 from .schedulers import of_group, rate_at, refuse_scheduler, same, schedule
 from .translate import DTYPES
@@ -31,11 +30,6 @@ class Group:
     kind: type
     settings: Settings
     rate: Callable[[int], float] | None
-
-
-def _attributes(values: Mapping[str, Any], flags: Mapping[str, bool]) -> str:
-    given = [f"{k} = {v if isinstance(v, str) else number(v)}" for k, v in values.items() if v is not None]
-    return ", ".join(given + [f"{k} = {'true' if v else 'false'}" for k, v in flags.items()])
 
 
 def _sgd(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
@@ -109,12 +103,9 @@ def by_region(kind: type, settings: Settings) -> bool:
 
 
 def _region(name: str, kind: type, settings: Settings, rate: str) -> str:
-    dtypes = {compute_type(DTYPES[p.dtype]) for p in settings["params"]}
-    if len(dtypes) > 1:
-        raise UnsupportedError(f"parameters of one group in {' and '.join(sorted(dtypes))}: expected one type")
-    region = regions.Region(dtypes.pop())
+    region = UpdateRegion.of(DTYPES[p.dtype] for p in settings["params"])
     states, results = REGIONS[kind](region, settings)
-    return region.text(symbol(name), states, rate, results)
+    return region.text(name, states, rate, results)
 
 
 def groups_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], scheduler: Any, names: Mapping[int, str],
@@ -160,7 +151,7 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
         raise UnsupportedError(f"optimizer {kind.__module__}.{kind.__name__}: expected one of "
                                f"{', '.join(sorted(k.__name__ for k in {**KINDS, **REGIONS}))} of torch.optim")
     wanted = [prefix + ("optimizer" if single else f"group{i}") for i in range(first, first + len(optimizer.param_groups))]
-    own = [next(n for n in (name + "_" * k for k in itertools.count()) if n not in taken) for name in wanted]
+    own = [free_name(name, taken) for name in wanted]
     if scheduler is not None:
         refuse_scheduler(scheduler, optimizer, [f"{name}.lr" for name in own])
     groups = []
@@ -187,6 +178,6 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
             text += _region(name, kind, settings, rate if isinstance(rate, str) else number(rate))
         else:
             word, numbers, flags = KINDS[kind](settings)
-            text += f"train.optimizer {symbol(name)} = {word}<{_attributes(numbers | {'lr': rate}, flags)}>"
+            text += f"train.optimizer {symbol(name)} = {word}<{attributes(numbers | {'lr': rate}, flags)}>"
         groups.append(Group(name, text, tuple(parameters), kind, {k: v for k, v in settings.items() if k != "params"}, given))
     return groups

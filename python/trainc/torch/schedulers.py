@@ -9,54 +9,9 @@ from typing import Any
 import torch
 from torch.optim import lr_scheduler
 
-from ..emit import number, symbol
 from ..errors import UnsupportedError
+from ..regions import Numbers, ScheduleRegion, cosine_between, linear_between
 from .lambdas import NoFormulaError, formula_of
-
-
-class Region:
-    """Operations on f64 scalars; methods return the name of their result."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._made: dict[str, str] = {}
-
-    def op(self, text: str) -> str:
-        if text not in self._made:
-            self._made[text] = f"%{len(self.lines)}"
-            self.lines.append(f"  {self._made[text]} = {text}")
-        return self._made[text]
-
-    def number(self, value: float) -> str:
-        return self.op(f"arith.constant {number(value)} : f64")
-
-    def binary(self, kind: str, a: str, b: str | float) -> str:
-        return self.op(f"arith.{kind} {a}, {b if isinstance(b, str) else self.number(b)} : f64")
-
-    def unary(self, kind: str, a: str) -> str:
-        return self.op(f"math.{kind} {a} : f64")
-
-    def power(self, base: str | float, exponent: str | float) -> str:
-        base, exponent = (x if isinstance(x, str) else self.number(x) for x in (base, exponent))
-        return self.op(f"math.powf {base}, {exponent} : f64")
-
-    def where(self, a: str, kind: str, b: float, then: str, other: str) -> str:
-        """`then` where `a kind b`, else `other`; kind is olt, oge, ..."""
-        condition = self.op(f"arith.cmpf {kind}, {a}, {self.number(b)} : f64")
-        return self.op(f"arith.select {condition}, {then}, {other} : f64")
-
-
-class Numbers:
-    """The same on numbers: the rate itself."""
-
-    number = float
-    unary = staticmethod(lambda kind, a: ({"absf": abs, "roundeven": round}.get(kind) or getattr(math, kind))(a))
-    power = staticmethod(lambda base, exponent: base ** exponent)
-    where = staticmethod(lambda a, kind, b, then, other: then if (a < b if kind == "olt" else a >= b) else other)
-
-    @staticmethod
-    def binary(kind: str, a: float, b: float) -> float:
-        return {"addf": a + b, "subf": a - b, "mulf": a * b, "minimumf": min(a, b)}[kind] if kind != "divf" else a / b
 
 
 # (region, updates done, learning rate at the start, scheduler) -> the learning rate
@@ -92,14 +47,8 @@ def _multi_step(r: Any, t: Any, base: float, s: Any) -> Any:
     return r.binary("mulf", r.power(s.gamma, passed), base)
 
 
-def _cosine_of(r: Any, share: Any, base: float, least: float) -> Any:
-    """least + (base - least) (1 + cos(pi share)) / 2"""
-    wave = r.binary("addf", r.unary("cos", r.binary("mulf", share, math.pi)), 1.0)
-    return r.binary("addf", r.binary("mulf", wave, (base - least) / 2), least)
-
-
 def _cosine(r: Any, t: Any, base: float, s: Any) -> Any:
-    return _cosine_of(r, r.binary("divf", t, float(s.T_max)), base, s.eta_min)
+    return cosine_between(r, r.binary("divf", t, float(s.T_max)), base, s.eta_min)
 
 
 def _restarts(r: Any, t: Any, base: float, s: Any) -> Any:
@@ -113,7 +62,7 @@ def _restarts(r: Any, t: Any, base: float, s: Any) -> Any:
             begin = r.where(t, "oge", float(at), r.number(float(at)), begin)
             length = r.where(t, "oge", float(at), r.number(float(size)), length)
             at, size = at + size, size * s.T_mult
-    return _cosine_of(r, r.binary("divf", r.binary("subf", t, begin), length), base, s.eta_min)
+    return cosine_between(r, r.binary("divf", r.binary("subf", t, begin), length), base, s.eta_min)
 
 
 def _polynomial(r: Any, t: Any, base: float, s: Any) -> Any:
@@ -145,10 +94,7 @@ def _one_cycle(r: Any, t: Any, base: float, s: Any) -> Any:
     for phase in s._schedule_phases:
         end, first, last = float(phase["end_step"]), *(float(s.group[phase[name]]) for name in ("start_lr", "end_lr"))
         share = r.binary("divf", r.binary("subf", t, begin), end - begin)
-        if s._anneal_func_type == "cos":
-            rates.append(_cosine_of(r, share, first, last))
-        else:
-            rates.append(r.binary("addf", r.binary("mulf", share, last - first), first))
+        rates.append((cosine_between if s._anneal_func_type == "cos" else linear_between)(r, share, first, last))
         ends.append(end)
         begin = end
     result = rates.pop()
@@ -218,9 +164,8 @@ def of_group(scheduler: Any, i: int) -> Any:
 
 def schedule(name: str, scheduler: Any, base: float) -> str:
     """The text of the schedule of one group, whose learning rate at the start is `base`. `scheduler` is its own (`of_group`)."""
-    region = Region()
-    result = _rate(region, "%t", base, scheduler)
-    return "\n".join([f"train.schedule {symbol(name)}(%t: f64) {{", *region.lines, f"  train.yield {result} : f64", "}"])
+    region = ScheduleRegion()
+    return region.text(name, _rate(region, "%t", base, scheduler))
 
 
 def same(a: Any, b: Any, size: float = 0.0) -> bool:
