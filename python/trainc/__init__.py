@@ -6,7 +6,7 @@
         result = step(x, y)
     step.save("gpt.safetensors")
 
-`trainc.torch` writes such modules from PyTorch models; it is imported by who needs it, as are torch and NumPy.
+`trainc.torch` and `trainc.jax` write such modules from models; they are imported by who needs them, as are torch, JAX and NumPy.
 """
 import os as _os
 

@@ -150,3 +150,14 @@ def _with_planes(b: Builder, x: Value, count: int, depth: int, stride: int, dila
         met = [b.slice_dim(x, 1, i * dilation, depth, stride) for i in range(count)]
         x = b.concat([b.reshape(planes, [n, depth, c, 1, h, w]) for planes in met], 3)
     return b.reshape(x, [n * depth, c * count, h, w])
+
+
+def product(b: Builder, x: Value, y: Value, bias: Value | None = None) -> Value:
+    """The matrix product; operands that are transposed in the last two dimensions are read so."""
+    flags, operands = [], []
+    for v in (x, y):
+        source, order = b.moved(v)
+        swapped = tuple(order) == (*range(v.rank - 2), v.rank - 1, v.rank - 2)
+        flags.append(swapped)
+        operands.append(source if swapped else v)
+    return b.matmul(*operands, bias, transpose_lhs=flags[0], transpose_rhs=flags[1])

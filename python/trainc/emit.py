@@ -134,6 +134,10 @@ class Builder:
         self._next += 1
         return f"%{self._next - 1}"
 
+    def type_of(self, name: str) -> Type:
+        """The type of what an operation of the body has given this name."""
+        return self._types[name]
+
     def write(self, line: str) -> None:
         at = f' loc({quoted(self.location[0])}:{self.location[1]}:1)' if self.location else ""
         self.lines.append(f"{self.indent}{line}{at}")

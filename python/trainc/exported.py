@@ -2,14 +2,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ._files import beside, temporary
 from .compiler import compile
+from .emit import Type, number
+from .errors import UnsupportedError
 from .step import Step
 
 SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
@@ -69,3 +72,38 @@ class Exported:
             self._write_weights(weights)
             step.load_weights(weights)
         return step
+
+
+def listed_entries(inputs: Mapping[str, Mapping[str, Type]]) -> str:
+    """Entries by their names, with names and types of their inputs."""
+    return "; ".join(f"{name}({', '.join(f'{k}: {t}' for k, t in its.items())})" for name, its in inputs.items())
+
+
+def labelled(results: Any, name: str) -> list[tuple[str, Any]]:
+    """What a function returns besides the loss, with labels: the keys of a dict, else `name`, numbered if there are several. None is left
+    out."""
+    if isinstance(results, Mapping):
+        return [x for key, item in results.items() for x in labelled(item, str(key))]
+    if isinstance(results, tuple | list):
+        items = [item for item in results if item is not None]
+        return [x for i, item in enumerate(items) for x in labelled(item, name if len(items) == 1 else f"{name}_{i}")]
+    return [] if results is None else [(name, results)]
+
+
+def clauses_of(norm: float | None, value: float | None, accumulate: int, precision: str | None, precisions: Sequence[str]) -> str:
+    """The clauses of a step: its clip, by the gradients' norm or value, its window and its precision, which is one of `precisions` or None."""
+    for name, bound in (("clip_grad_norm", norm), ("clip_grad_value", value)):
+        if bound is not None and not bound > 0:
+            raise UnsupportedError(f"{name} is {bound}: expected a number above 0")
+    if not isinstance(accumulate, int) or not 1 <= accumulate < 2**31:
+        raise UnsupportedError(f"accumulate is {accumulate}: expected a number of micro-batches, 1 or more")
+    norm, value = (None if bound == math.inf else bound for bound in (norm, value))
+    if norm is not None and value is not None:
+        raise UnsupportedError("clip_grad_norm and clip_grad_value together: the step has one clip")
+    clauses = f" clip(global_norm<{number(norm)}>)" if norm is not None else ""
+    clauses += f" clip(value<{number(value)}>)" if value is not None else ""
+    clauses += f" accumulate({accumulate})" if accumulate != 1 else ""
+    if precision not in (None, *precisions):
+        raise UnsupportedError(f"precision {precision!r}: expected {', '.join(['None', *map(repr, precisions[:-1])])} or {precisions[-1]!r}")
+    # Sums of two activations stay in f32, as where front ends promote them: a residual stream in bf16 loses what layers add to it.
+    return clauses + (' precision(compute = bf16, keep_f32 = ["nn.add", "nn.embedding"])' if precision == "bf16" else "")

@@ -442,3 +442,31 @@ def lgamma(b: Builder, x: Value) -> Value:
     result = b.select(at.reflected, b.binary("sub", turned, result), result)
     result = b.select(isinf(b, same), b.like(math.inf, z), result)
     return b.cast(with_gradient(b, result, (x, slope)), dtype)
+
+
+# Of w = -log(1 - x^2), below and from 5 on: Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), table 5.
+_ERF_INV = (
+    (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
+    (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682))
+
+
+def erf_inv(b: Builder, x: Value) -> Value:
+    """A polynomial, of f64 with two steps of Newton's iteration behind; infinite at -1 and 1."""
+    stopped, one = b.unary("stop_gradient", x), b.like(1, x)
+    w = b.unary("neg", b.unary("log", b.binary("mul", b.binary("sub", one, stopped), b.binary("add", one, stopped))))
+    polynomials = []
+    for coefficients, v in zip(_ERF_INV, (b.binary("sub", w, b.like(2.5, x)), b.binary("sub", b.unary("sqrt", w), b.like(3, x)))):
+        p = b.like(coefficients[0], x)
+        for coefficient in coefficients[1:]:
+            p = b.binary("add", b.binary("mul", p, v), b.like(coefficient, x))
+        polynomials.append(p)
+    y = b.binary("mul", b.select(b.compare("lt", w, b.like(5, x)), *polynomials), stopped)
+    for _ in range(2 if x.dtype == "f64" else 0):
+        y = b.binary("sub", y, b.binary("mul", b.binary("sub", b.unary("erf", y), stopped), _slope_of_erf_inv(b, y)))
+    is_end = b.compare("eq", b.unary("abs", stopped), one)
+    y = b.select(is_end, b.binary("mul", stopped, b.like(math.inf, x)), y)
+    return with_gradient(b, y, (x, _slope_of_erf_inv(b, y)))
+
+
+def _slope_of_erf_inv(b: Builder, y: Value) -> Value:
+    return b.binary("mul", b.unary("exp", b.binary("mul", y, y)), b.like(math.sqrt(math.pi) / 2, y))

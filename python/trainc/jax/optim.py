@@ -237,13 +237,14 @@ def _text(name: str, optimizer: Optimizer, dtypes: Collection[str], words: str) 
 
 def groups_of(optimizer: Optimizer, params: Any, names: Sequence[str], taken: Collection[str], ema: Any = None) -> list[Group]:
     """A group per optimizer and mask, none of a name that is `taken`. `names` are those of the leaves of `params`, in order; parameters of
-    `set_to_zero` are in no group. `ema` is the decay of moving averages of the parameters."""
+    `set_to_zero`, and leaves that are no floats, are in no group. `ema` is the decay of moving averages of the parameters."""
     if not isinstance(optimizer, Optimizer):
         raise UnsupportedError(f"optimizer {optimizer!r}: expected one of trainc.jax, such as trainc.jax.adam(1e-3): what optax's own functions "
                                "return cannot be read")
     leaves = jax.tree_util.tree_leaves(params)
     words = "" if ema is None else f" ema({number(numbers_of('ema', decay=ema)['decay'])})"
-    found = [part for part in _split(optimizer, params, dict(enumerate(names)), ()) if part[1].kind != FROZEN]
+    floats = {i: name for i, (name, x) in enumerate(zip(names, leaves)) if str(getattr(x, "dtype", "")) in DTYPES}
+    found = [part for part in _split(optimizer, params, floats, ()) if part[1].kind != FROZEN]
     wanted = ["_".join(path) or "optimizer" for path, _, _ in found] if len(found) > 1 else ["optimizer"] * len(found)
     own, groups = {name.removesuffix(".schedule") for name in taken} | {*taken}, []
     for i, (name, (_, part, indices)) in enumerate(zip(wanted, found)):

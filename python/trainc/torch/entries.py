@@ -1,7 +1,7 @@
 """Entries of a module: the graphs of a step and of evals, all of them captured before one is translated."""
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind
 from .._entry import mapped
 from ..emit import Builder, Value
 from ..errors import UnsupportedError
+from ..exported import labelled
 from .capture import Batch, capture, names_of
 from .examples import Examples
 from .parallel import Ranks
@@ -89,7 +90,7 @@ class Entry:
 
     def outputs(self, results: Any, name: str) -> list[tuple[str, Value]]:
         """With labels: the keys of a dict, else `name`, numbered if there are several. None is left out."""
-        outputs = [(label, self.value(label, value)) for label, value in _labelled(results, name)]
+        outputs = [(label, self.value(label, value)) for label, value in labelled(results, name)]
         labels = [label for label, _ in outputs]
         if twice := {label for label in labels if labels.count(label) > 1}:
             raise UnsupportedError(f"two outputs of {self.name} are called {', '.join(sorted(twice))}: expected a name for each")
@@ -133,12 +134,3 @@ def translate(entries: Sequence[Entry], model: nn.Module, shared: Shared) -> Non
     shared.changed = frozenset(shared.names[name] for e in entries for name in mutations(e.program) if name)
     for entry in entries:
         entry.translate(model, shared)
-
-
-def _labelled(results: Any, name: str) -> list[tuple[str, Any]]:
-    if isinstance(results, Mapping):
-        return [x for key, item in results.items() for x in _labelled(item, str(key))]
-    if isinstance(results, tuple | list):
-        items = [item for item in results if item is not None]
-        return [x for i, item in enumerate(items) for x in _labelled(item, name if len(items) == 1 else f"{name}_{i}")]
-    return [] if results is None else [(name, results)]

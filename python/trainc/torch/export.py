@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import operator
 import os
 import zlib
@@ -15,7 +14,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from .. import exported
-from ..emit import FLOATS, Type, Value, listed, number, quoted, symbol
+from ..emit import FLOATS, Type, Value, listed, quoted, symbol
 from ..errors import InvalidArgumentError, MismatchError, UnsupportedError, warn
 from ..step import Step
 from . import rules  # noqa: F401, registers them
@@ -83,8 +82,8 @@ class Exported(exported.Exported):
         self._checksums = {name: zlib.crc32(_memory(x)) for name, x in self.weights.items() if name in self.frozen}
 
     def __repr__(self) -> str:
-        entries = "; ".join(f"{name}({', '.join(f'{k}: {t}' for k, t in inputs.items())})" for name, inputs in self.inputs.items())
-        return f"<trainc.torch.Exported: {len(self.weights)} tensors, {len(self.frozen)} parameters frozen, {len(self.unused)} unused; {entries}>"
+        return (f"<trainc.torch.Exported: {len(self.weights)} tensors, {len(self.frozen)} parameters frozen, {len(self.unused)} unused; "
+                f"{exported.listed_entries(self.inputs)}>")
 
     def save(self, path: str | os.PathLike, weights: str | os.PathLike) -> None:
         if self.begun:
@@ -309,7 +308,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     steps: dict[str, list[Entry]] = {}  # those that train the same
     clauses: dict[str, str] = {}
     for kind, one in (trains or {"step": alone}).items():
-        clauses[kind] = _clauses(one.clip_grad_norm, one.clip_grad_value, one.accumulate, precision)
+        clauses[kind] = exported.clauses_of(one.clip_grad_norm, one.clip_grad_value, one.accumulate, precision, ("bf16", "autocast"))
         batches = enumerate([one.example_batch, *one.shapes])
         steps[kind] = [captured(f"{kind}_{i}" if i else kind, model, one.loss, batch, shared) for i, batch in batches]
     entries = [step for some in steps.values() for step in some]
@@ -426,24 +425,6 @@ def _mean_of_examples(step: Entry, losses: Value, outputs: Sequence[tuple[str, V
     weights = Value(f"%{WEIGHTS}", Type(losses.shape, "f32"))
     step.t.inputs[WEIGHTS], step.dims[WEIGHTS] = weights.type, 0
     return (b.reduce("sum", b.binary("mul", losses, b.cast(weights, losses.dtype)), [0]), b.reduce("sum", weights, [0]))
-
-
-def _clauses(norm: float | None, value: float | None, accumulate: int, precision: str | None) -> str:
-    for name, bound in (("clip_grad_norm", norm), ("clip_grad_value", value)):
-        if bound is not None and not bound > 0:
-            raise UnsupportedError(f"{name} is {bound}: expected a number above 0")
-    if not isinstance(accumulate, int) or not 1 <= accumulate < 2**31:
-        raise UnsupportedError(f"accumulate is {accumulate}: expected a number of micro-batches, 1 or more")
-    norm, value = (None if bound == math.inf else bound for bound in (norm, value))
-    if norm is not None and value is not None:
-        raise UnsupportedError("clip_grad_norm and clip_grad_value together: the step has one clip")
-    clauses = f" clip(global_norm<{number(norm)}>)" if norm is not None else ""
-    clauses += f" clip(value<{number(value)}>)" if value is not None else ""
-    clauses += f" accumulate({accumulate})" if accumulate != 1 else ""
-    if precision not in (None, "bf16", "autocast"):
-        raise UnsupportedError(f"precision {precision!r}: expected None, 'bf16' or 'autocast'")
-    # Sums of two activations stay in f32, as where PyTorch promotes them: a residual stream in bf16 loses what layers add to it.
-    return clauses + (' precision(compute = bf16, keep_f32 = ["nn.add", "nn.embedding"])' if precision == "bf16" else "")
 
 
 def _ports(entry: Entry, ranks: Ranks) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ... import dimensions
 from ...emit import Value, broadcast_shape
 from ..translate import DTYPES, Translator, Unsupported, rule
 from .masks import band, segments_of, simplified
@@ -46,14 +47,7 @@ def product(t: Translator, a: Value, b: Value, bias: Value | None = None) -> Val
     """The product; operands that are transposed in the last two dimensions are read so."""
     if a.dtype.startswith("i"):
         raise Unsupported("a product of integers: convert first, x.float()")
-    flags = []
-    operands = []
-    for x in (a, b):
-        source, order = t.b.moved(x)
-        swapped = tuple(order) == (*range(x.rank - 2), x.rank - 1, x.rank - 2)
-        flags.append(swapped)
-        operands.append(source if swapped else x)
-    return t.b.matmul(*operands, bias, transpose_lhs=flags[0], transpose_rhs=flags[1])
+    return dimensions.product(t.b, a, b, bias)
 
 
 @rule(A._grouped_mm.default, "transformers.grouped_mm_fallback.default")

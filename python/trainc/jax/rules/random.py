@@ -1,0 +1,88 @@
+"""Draws. A step draws by its own seed and other numbers in each micro-step, so keys only say which draws are the same."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax.extend import core
+
+from ...emit import Value
+from ..keys import Keys
+from ..translate import Translator, Unsupported, is_known, named, primitives_of, type_of
+
+
+def _draws(t: Translator, jaxpr: core.Jaxpr, keys: Any) -> bool:
+    """Whether this is a function of a key that draws its bits; notes that they are drawn."""
+    if not isinstance(keys, Keys) or "random_bits" not in primitives_of(jaxpr):
+        return False
+    for key in keys.made.reshape(-1):
+        if key in t.drawn:
+            raise Unsupported(f"a key that was drawn from in {t.drawn[key]} already: split it, or fold a number in")
+        t.drawn[key] = t.place()
+    return True
+
+
+@named("_uniform")
+def uniform(t: Translator, jaxpr: core.Jaxpr, key: Any, low: Any, high: Any) -> Value | None:
+    if not _draws(t, jaxpr, key):
+        return None
+    type = t.out
+    u = t.b.random("uniform", type.shape, type.dtype)
+    low, high = t.value(low, type.dtype), t.value(high, type.dtype)
+    scaled = t.b.binary("add", t.b.binary("mul", u, t.b.binary("sub", high, low)), low)
+    return t.b.binary("max", scaled, low)
+
+
+@named("_normal_real")
+def normal(t: Translator, jaxpr: core.Jaxpr, key: Any) -> Value | None:
+    return t.b.random("normal", t.out.shape, t.out.dtype) if _draws(t, jaxpr, key) else None
+
+
+@named("_gumbel")
+def gumbel(t: Translator, jaxpr: core.Jaxpr, key: Any) -> Value | None:
+    """-log(-log(u)) with u above 0."""
+    if not _draws(t, jaxpr, key):
+        return None
+    u = t.b.random("uniform", t.out.shape, t.out.dtype)
+    tiny = t.b.like(2.0**-24 if t.out.dtype != "f16" else 2.0**-14, u)
+    return t.b.unary("neg", t.b.unary("log", t.b.unary("neg", t.b.unary("log", t.b.binary("max", u, tiny)))))
+
+
+@named("_randint")
+def randint(t: Translator, jaxpr: core.Jaxpr, key: Any, low: Any, high: Any) -> Value | None:
+    """low + floor(u (high - low)), u of 32 bits."""
+    if not _draws(t, jaxpr, key):
+        return None
+    if not is_known(low) or not is_known(high):
+        raise Unsupported("random integers between bounds that depend on data")
+    low, high = np.asarray(low).astype(object), np.asarray(high).astype(object)
+    if low.size != 1 or high.size != 1 or not 0 < high.item() - low.item() <= 1 << 32:
+        raise Unsupported("random integers: expected two numbers as bounds, and from 1 to 2^32 values")
+    u = t.b.random("uniform", t.out.shape, "f64")
+    drawn = t.b.unary("floor", t.b.binary("mul", u, t.b.like(high.item() - low.item(), u)))
+    return t.b.cast(t.b.binary("add", drawn, t.b.like(low.item(), u)), t.out.dtype)
+
+
+@named("_shuffle")
+def shuffle(t: Translator, jaxpr: core.Jaxpr, key: Any, x: Any, *rest: Any) -> Value | None:
+    """In the order of random numbers."""
+    if rest or not _draws(t, jaxpr, key):
+        return None
+    x = t.value(x)
+    dims = {eqn.params["dimension"] for eqn in jaxpr.eqns if eqn.primitive.name == "sort"}
+    if len(dims) != 1:
+        return None
+    dim = dims.pop()
+    _, places = t.b.sort(t.b.random("uniform", x.shape, "f32"), dim)
+    return t.b.gather(x, places, dim)
+
+
+@named("log_softmax")
+def log_softmax(t: Translator, jaxpr: core.Jaxpr, x: Any, *rest: Any) -> Value | None:
+    """jax.nn.log_softmax without `where`."""
+    names = list(primitives_of(jaxpr))
+    maxima = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "reduce_max"]
+    expected = ["reduce_max", "max", "broadcast_in_dim", "stop_gradient", "sub", "exp", "reduce_sum", "broadcast_in_dim", "log", "sub"]
+    if rest or names != expected or len(maxima[0].params["axes"]) != 1 or not isinstance(x, Value) or type_of(jaxpr.outvars[0].aval) != x.type:
+        return None
+    return t.b.softmax(x, maxima[0].params["axes"][0], log=True)

@@ -1,0 +1,55 @@
+"""Reductions, scans, sorting."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import dimensions
+from ...emit import Value
+from ..translate import Translator, Unsupported, rule
+
+
+@rule("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or")
+def reduce(t: Translator, x: Value, *, axes: Sequence[int]) -> Value:
+    kind = {"and": "min", "or": "max"}.get(kind := t.equation.primitive.name.removeprefix("reduce_"), kind)
+    if x.dtype == "i1":
+        return t.b.cast(t.b.reduce(kind, t.b.cast(x, "i8"), axes), "i1")
+    return t.b.reduce(kind, x, axes)
+
+
+@rule("argmax", "argmin")
+def argument(t: Translator, x: Value, *, axes: Sequence[int], index_dtype: Any) -> Value:
+    if x.dtype == "i1":
+        x = t.b.cast(x, "i32")
+    return dimensions.argument(t.b, x, axes[0], t.equation.primitive.name == "argmax")
+
+
+SCANS = {"cumsum": dimensions.cumsum, "cumprod": dimensions.cumprod, "cumlogsumexp": dimensions.logcumsumexp,
+         "cummax": lambda b, x, dim: dimensions.cumulative_extremum(b, "max", x, dim),
+         "cummin": lambda b, x, dim: dimensions.cumulative_extremum(b, "min", x, dim)}
+
+
+@rule(*SCANS, wide=True)
+def scan(t: Translator, x: Value, *, axis: int, reverse: bool) -> Value:
+    x = dimensions.flip(t.b, x, [axis]) if reverse else x
+    result = SCANS[t.equation.primitive.name](t.b, x, axis)
+    return dimensions.flip(t.b, result, [axis]) if reverse else result
+
+
+@rule("sort")
+def sort(t: Translator, *operands: Value, dimension: int, is_stable: bool, num_keys: int) -> list[Value]:
+    """All in the order of the first, stable; a NaN is the largest."""
+    if num_keys != 1:
+        raise Unsupported(f"sorting by {num_keys} keys: expected one")
+    key = operands[0]
+    values, places = t.b.sort(t.b.cast(key, "i8") if key.dtype == "i1" else key, dimension)
+    return [t.b.cast(values, key.dtype), *(_gathered(t, x, places, dimension) for x in operands[1:])]
+
+
+def _gathered(t: Translator, x: Value, places: Value, dim: int) -> Value:
+    return t.b.cast(t.b.gather(t.b.cast(x, "i8"), places, dim), "i1") if x.dtype == "i1" else t.b.gather(x, places, dim)
+
+
+@rule("top_k")
+def top_k(t: Translator, x: Value, *, k: int, axis: int) -> tuple[Value, Value]:
+    return dimensions.topk(t.b, x, k, axis)

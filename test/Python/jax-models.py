@@ -1,0 +1,332 @@
+# REQUIRES: jax
+# RUN: %python %s
+"""trainc.jax.export of whole models: five updates against jax.value_and_grad with optax, in f64: losses to 1e-9, parameters and state to 1e-7.
+
+usage: jax-models.py [NAME ...]
+"""
+import dataclasses
+import os
+import sys
+import tempfile
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from tiny import refused, trainc  # noqa: E402
+
+import trainc.jax as tj  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+warnings.simplefilter("error")
+RNG = np.random.default_rng(3)
+CACHE = os.path.join(os.environ.get("TRAINC_TEST_CACHE") or tempfile.gettempdir(), "jax")
+UPDATES = 5
+
+
+def normal(*shape, scale=0.5):
+    return RNG.standard_normal(shape) * scale
+
+
+def cross_entropy(logits, targets):
+    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1))
+
+
+def layer_norm(x, scale):
+    return (x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-6) * scale
+
+
+# Models: (loss, params, state, batch).
+
+def mlp():
+    params = {"hidden": {"w": normal(8, 16), "b": normal(16)}, "out": {"w": normal(16, 4), "b": np.zeros(4)}}
+
+    def loss(params, batch):
+        h = jax.nn.gelu(batch["x"] @ params["hidden"]["w"] + params["hidden"]["b"])
+        return cross_entropy(h @ params["out"]["w"] + params["out"]["b"], batch["y"])
+
+    return loss, params, None, ({"x": normal(6, 8), "y": RNG.integers(0, 4, 6)},)
+
+
+def cnn():
+    """Batch normalization with running statistics, which the loss returns."""
+    params = {"conv": normal(3, 3, 2, 8), "scale": np.ones(8), "shift": np.zeros(8), "out": normal(8, 3)}
+    state = {"mean": np.zeros(8), "var": np.ones(8), "count": np.zeros((), np.int32)}
+
+    def loss(params, state, x, y):
+        h = lax.conv_general_dilated(x, params["conv"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        mean, var = h.mean((0, 1, 2)), h.var((0, 1, 2))
+        h = jax.nn.relu((h - mean) * lax.rsqrt(var + 1e-5) * params["scale"] + params["shift"])
+        h = lax.reduce_window(h, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID").mean((1, 2))
+        new = {"mean": 0.9 * state["mean"] + 0.1 * mean, "var": 0.9 * state["var"] + 0.1 * var, "count": state["count"] + 1}
+        logits = h @ params["out"]
+        return cross_entropy(logits, y), (new, {"correct": jnp.sum(logits.argmax(-1) == y)})
+
+    return loss, params, state, (normal(4, 6, 6, 2), RNG.integers(0, 3, 4))
+
+
+def gpt():
+    """Layers by lax.scan, recomputed; tied embeddings."""
+    d, layers, heads = 8, 3, 2
+    params = {"embed": normal(11, d), "pos": normal(5, d), "layers": {
+        "ln1": np.ones((layers, d)), "qkv": normal(layers, d, 3 * d), "proj": normal(layers, d, d), "ln2": np.ones((layers, d)),
+        "up": normal(layers, d, 2 * d), "down": normal(layers, 2 * d, d)}}
+
+    def block(x, p):
+        b, n, _ = x.shape
+        q, k, v = (y.reshape(b, n, heads, -1) for y in jnp.split(layer_norm(x, p["ln1"]) @ p["qkv"], 3, -1))
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(d / heads)
+        scores = jnp.where(jnp.tril(jnp.ones((n, n), bool)), scores, -1e30)
+        x = x + jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v).reshape(b, n, d) @ p["proj"]
+        return x + jax.nn.gelu(layer_norm(x, p["ln2"]) @ p["up"]) @ p["down"], None
+
+    def loss(params, ids, targets):
+        x = params["embed"][ids] + params["pos"]
+        x, _ = lax.scan(jax.checkpoint(block), x, params["layers"])
+        return cross_entropy(x @ params["embed"].T, targets)
+
+    return loss, params, None, (RNG.integers(0, 11, (2, 5)), RNG.integers(0, 11, (2, 5)))
+
+
+def lstm():
+    params = {"cell": normal(3 + 6, 4 * 6), "out": normal(6, 1)}
+
+    def loss(params, x, y):
+        def cell(carry, now):
+            h, c = carry
+            i, f, g, o = jnp.split(jnp.concatenate([now, h], -1) @ params["cell"], 4, -1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+            return (h, c), None
+
+        zero = jnp.zeros((x.shape[0], 6))
+        (h, _), _ = lax.scan(cell, (zero, zero), x.swapaxes(0, 1))
+        return jnp.mean((h @ params["out"] - y)**2)
+
+    return loss, params, None, (normal(4, 7, 3), normal(4, 1))
+
+
+def experts():
+    """The two best of four, without capacity."""
+    params = {"gate": normal(6, 4), "up": normal(4, 6, 8), "down": normal(4, 8, 6)}
+
+    def loss(params, x, y):
+        weights, chosen = lax.top_k(jax.nn.softmax(x @ params["gate"]), 2)
+        up, down = params["up"][chosen], params["down"][chosen]
+        h = jax.nn.silu(jnp.einsum("nd,nedf->nef", x, up))
+        out = jnp.einsum("nef,nefd,ne->nd", h, down, weights / weights.sum(-1, keepdims=True))
+        return jnp.mean((out - y)**2)
+
+    return loss, params, None, (normal(5, 6), normal(5, 6))
+
+
+def graph():
+    """Messages along edges that are an input."""
+    params = [normal(4, 8), normal(8, 2)]
+
+    def loss(params, nodes, edges, labels):
+        h = jax.nn.relu(nodes @ params[0])
+        h = h + jax.ops.segment_sum(h[edges[0]], edges[1], nodes.shape[0])
+        return cross_entropy(h @ params[1], labels)
+
+    return loss, params, None, (normal(6, 4), RNG.integers(0, 6, (2, 9)), RNG.integers(0, 2, 6))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Layer:
+    weight: jax.Array
+    frequencies: np.ndarray
+    activation: str = dataclasses.field(metadata={"static": True}, default="tanh")
+
+
+def module():
+    """A module with static fields and integers, which no one trains."""
+    layers = [Layer(normal(4, 4), np.arange(4)), Layer(normal(4, 4), np.arange(4), "relu")]
+
+    def loss(layers, x):
+        for layer in layers:
+            x = getattr(jax.nn, layer.activation)(x @ layer.weight + layer.frequencies)
+        return jnp.mean(x**2)
+
+    return loss, layers, None, (normal(3, 4),)
+
+
+MODELS = {f.__name__: f for f in (mlp, cnn, gpt, lstm, experts, graph, module)}
+
+
+def split(results, has_state):
+    """(loss, new state)."""
+    if not isinstance(results, tuple):
+        return results, None
+    return results[0], results[1][0] if has_state and isinstance(results[1], tuple) else results[1]
+
+
+def train(loss, params, state, batch, optimizer, clip=None):
+    """Losses, parameters and state of JAX and optax."""
+    is_float = jax.tree_util.tree_map(lambda x: jnp.issubdtype(x.dtype, jnp.floating), params)
+    optimizer = optax.masked(optax.chain(*[optax.clip_by_global_norm(clip)] * bool(clip), optimizer), is_float)
+    moments, losses = optimizer.init(params), []
+
+    @jax.jit
+    def step(params, state, moments):
+        def of(params):
+            value, new = split(loss(params, *([] if state is None else [state]), *batch), state is not None)
+            return value, new if state is not None else 0
+
+        (value, new), gradients = jax.value_and_grad(of, has_aux=True, allow_int=True)(params)
+        gradients = jax.tree_util.tree_map(lambda g, x, f: g if f else jnp.zeros_like(x), gradients, params, is_float)
+        updates, moments = optimizer.update(gradients, moments, params)
+        return value, optax.apply_updates(params, updates), new, moments
+
+    for _ in range(UPDATES):
+        value, params, new, moments = step(params, state, moments)
+        state = state if state is None else new
+        losses.append(float(value))
+    return losses, params, state
+
+
+def near(a, b, tolerance, what):
+    for x, y in zip(jax.tree_util.tree_leaves(a), jax.tree_util.tree_leaves(b), strict=True):
+        x, y = np.asarray(x), np.asarray(y)
+        assert x.shape == y.shape and np.abs(x - y).max(initial=0) <= tolerance * (1 + np.abs(y).max(initial=0)), (what, np.abs(x - y).max())
+
+
+def agree(name):
+    loss, params, state, batch = MODELS[name]()
+    exported = tj.export(loss, params, batch, state=state, optimizer=tj.adamw(0.01, weight_decay=0.1), clip_grad_norm=0.5)
+    with exported.step(threads=1, cache_dir=CACHE) as step:
+        results = [step(*batch) for _ in range(UPDATES)]
+        losses, last = [r.loss for r in results], results[-1].outputs
+        trained, new = exported.params(step), exported.state(step)
+    expected = train(loss, params, state, batch, optax.adamw(0.01, weight_decay=0.1), 0.5)
+    near(losses, expected[0], 1e-9, f"losses of {name}")
+    near(trained, expected[1], 1e-7, f"parameters of {name}")
+    if state is not None:
+        near(new, expected[2], 1e-7, f"state of {name}")
+        assert list(last) == ["correct"]
+    if name == "gpt":
+        assert "train.recompute" in exported.text and "layers.qkv" in exported.text
+    if name == "module":
+        assert "[0].weight" in exported.text or "0.weight" in exported.text
+
+
+def windows():
+    """Windows as optax.MultiSteps, shapes, evals, averages, names."""
+    loss, params, _, batch = mlp()
+    batches = [({"x": normal(n, 8), "y": RNG.integers(0, 4, n)},) for n in (6, 6, 3, 6)]
+
+    def logits(params, x):
+        return {"logits": jax.nn.gelu(x @ params["hidden"]["w"] + params["hidden"]["b"]) @ params["out"]["w"] + params["out"]["b"]}
+
+    exported = tj.export(loss, params, batches[0], optimizer=tj.sgd(0.1, momentum=0.9), accumulate=2, shapes=[batches[2]],
+                         evals={"predict": (logits, (batches[0][0]["x"],))})
+    optimizer = optax.MultiSteps(optax.sgd(0.1, momentum=0.9), 2)
+    expected, moments = params, optimizer.init(params)
+    with exported.step(threads=1, cache_dir=CACHE) as step:
+        for given in batches:
+            result = step(*given)
+            value, gradients = jax.value_and_grad(loss)(expected, *given)
+            updates, moments = optimizer.update(gradients, moments, expected)
+            expected = optax.apply_updates(expected, updates)
+            assert abs(result.loss - value) < 1e-9
+        trained, x = exported.params(step), batches[0][0]["x"]
+        near(trained, expected, 1e-7, "windows")  # MultiSteps divides in f32
+        near(step.eval("predict", x)["logits"], logits(trained, x)["logits"], 1e-9, "eval")
+        exported.set_params(step, params)
+        near(exported.params(step), params, 0, "parameters that were given")
+        with refused(trainc.InvalidArgumentError, "expected parameters as"):
+            exported.set_params(step, {"hidden": 1})
+        assert sorted(step.state_dict()) == ["hidden.b", "hidden.w", "out.b", "out.w"]
+    assert "step_1(batch_x: tensor<3x8xf64>, batch_y: tensor<3xi64>)" in repr(exported)
+
+
+def untrained():
+    """What the loss does not read decays as with optax; without a decay it is not in the module."""
+    params = {"w": normal(3), "other": normal(2), "stopped": normal(3)}
+
+    def loss(params, x):
+        return jnp.sum((params["w"] * lax.stop_gradient(params["stopped"]) - x)**2)
+
+    batch = (normal(3),)
+    for ours, theirs in ((tj.adamw(0.1, weight_decay=0.5), optax.adamw(0.1, weight_decay=0.5)), (tj.adam(0.1), optax.adam(0.1))):
+        exported = tj.export(loss, params, batch, optimizer=ours)
+        with exported.step(threads=1, cache_dir=CACHE) as step:
+            for _ in range(UPDATES):
+                step(*batch)
+            near(exported.params(step), train(loss, params, None, batch, theirs)[1], 1e-9, "untrained")
+    assert exported.unused == ["other"] and exported.frozen == ["stopped"]
+    # What one of two steps does not train has moments that go on.
+    def part(params, x, which):
+        return jnp.sum((params[which] - x)**2)
+
+    given = [(batch[0], which) for which in ("w", "stopped", "w", "w")]
+    exported = tj.export(part, params, given[0], shapes=[given[1]], optimizer=tj.adam(0.1))
+    expected, optimizer = params, optax.adam(0.1)
+    moments = optimizer.init(params)
+    with exported.step(threads=1, cache_dir=CACHE) as step:
+        for x, which in given:
+            step(x, which)
+            updates, moments = optimizer.update(jax.grad(part)(expected, x, which), moments, expected)
+            expected = optax.apply_updates(expected, updates)
+        near(exported.params(step), expected, 1e-7, "two steps")
+
+
+def draws():
+    """Dropout by keys: other masks in each call, of the right rate; two draws of one key are refused."""
+    def loss(params, key, x):
+        a, b = jax.random.split(key)
+        keep = jax.random.bernoulli(a, 0.75, x.shape)
+        noise = jax.random.normal(b, x.shape) + jax.random.uniform(jax.random.fold_in(b, 1), x.shape)
+        more = [jax.random.fold_in(b, i) for i in range(2, 6)]
+        return jnp.mean(params["w"] * x * keep / 0.75), {
+            "keep": keep, "noise": noise, "at": jax.random.randint(more[0], (500,), 3, 6), "order": jax.random.permutation(more[1], 20),
+            "bounded": jax.random.truncated_normal(more[2], -1.0, 0.5, (500,)),
+            "class": jax.random.categorical(more[3], jnp.log(jnp.array([0.2, 0.8])), shape=(500,))}
+
+    def twice(params, key, x):
+        return jnp.mean(params["w"] * jax.random.normal(key, x.shape) + jax.random.uniform(key, x.shape))
+
+    params, x = {"w": normal(1)}, np.ones((100, 100))
+    for key, rng_args in ((jax.random.key(0), ()), (jax.random.PRNGKey(0), ("key",))):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            exported = tj.export(loss, params, (key, x), optimizer=tj.sgd(0.1), rng_args=rng_args)
+        assert len(said) == 1 and "draws by its own seed" in str(said[0].message)
+        assert list(exported.inputs["step"]) == ["x"]
+        with exported.step(threads=1, cache_dir=CACHE) as step:
+            first, second = step(key, x).outputs, step(x=x).outputs
+        assert not np.array_equal(first["keep"], second["keep"]) and not np.array_equal(first["noise"], second["noise"])
+        assert abs(first["keep"].mean() - 0.75) < 0.02 and abs(first["noise"].mean() - 0.5) < 0.05
+        assert set(first["at"].tolist()) == {3, 4, 5} and sorted(first["order"]) == list(range(20)) != first["order"].tolist()
+        assert -1 <= first["bounded"].min() < -0.9 and 0.4 < first["bounded"].max() <= 0.5 and abs(first["class"].mean() - 0.8) < 0.1
+        with refused(trainc.UnsupportedError, "a key that was drawn from", "jax-models.py"):
+            tj.export(twice, params, (key, x), optimizer=tj.sgd(0.1), rng_args=rng_args)
+
+
+def errors():
+    loss, params, _, batch = mlp()
+    bad, sgd = trainc.UnsupportedError, tj.sgd(0.1)
+    for words, arguments, more in (
+            (["must be one floating-point number"], (lambda p, b: p["out"]["b"], params, batch), {}),
+            (["nothing is trained"], (lambda p, b: jnp.sum(b["x"]), params, batch), {}),
+            (["holds NaN"], (lambda p, b: jnp.sum(p["w"]), {"w": np.full(3, np.nan)}, batch), {}),
+            (["two leaves of params"], (loss, {"a.b": np.ones(2), "a": {"b": np.ones(2)}}, batch), {}),
+            (["returns (loss, state)"], (lambda p, s, b: (loss(p, b), 1), params, batch), {"state": {"n": np.zeros(2)}}),
+            (["rng_args", "no argument is called key"], (loss, params, batch), {"rng_args": ("key",)}),
+            (["the function takes 1"], (loss, params, (*batch, 3)), {}),
+            (["example batch is ndarray"], (loss, params, batch[0]["x"]), {})):
+        with refused(bad, *words):
+            tj.export(*arguments, optimizer=sgd, **more)
+
+
+OTHERS = {f.__name__: f for f in (windows, untrained, draws, errors)}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or (*MODELS, *OTHERS):
+        agree(name) if name in MODELS else OTHERS[name]()
