@@ -11,6 +11,9 @@ from ._trainer import Trainer, shape_of
 from .errors import InvalidArgumentError, warn
 
 
+NARROWED = {"float64": "float32", "int64": "int32"}
+
+
 def mapped(value: Any, name: str, change: Callable[[str, Any], Any]) -> Any:
     """An item of a batch with change(name, leaf) in place of its leaves, which are all but dicts, lists and tuples. To the name of an
     item a leaf has its keys, fields and numbers added."""
@@ -67,7 +70,7 @@ class EntryPoint:
         self.is_eval, self.accumulate, self.window = entry.kind == EVAL, entry.accumulate, entry.window
         self.inputs = [Input(port, i) for i, port in enumerate(entry.inputs[:entry.num_inputs])]
         self.outputs = [Port(port) for port in entry.outputs[:entry.num_outputs]]
-        self._batch, self._constants, self._nested, self._examples = None, {}, frozenset(), None
+        self._batch, self._constants, self._nested, self._examples, self._narrows = None, {}, frozenset(), None, False
         self._items = [port.name for port in self.inputs]
         self._bind_input, self._handle = trainer.runtime.library.trainc_bind_input, trainer.trainer
 
@@ -108,9 +111,11 @@ class EntryPoint:
                 and all(_is(given[name], constant) for name, constant in self._constants.items() if name in given))
 
     def expect(self, names: Sequence[str], constants: Mapping[str, Any], unsigned: Collection[str], items: Sequence[str] | None,
-               examples: Any) -> None:
+               examples: Any, narrows: bool) -> None:
         """Of what a batch consists: its items in order, by default `names`, which are the leaves'. What is no input may be given, too:
-        a constant as it is here, all else is not read. `examples`, if there are any, completes a batch."""
+        a constant as it is here, all else is not read. `examples`, if there are any, completes a batch. With `narrows` arrays of 64 bits are
+        taken for inputs of 32."""
+        self._narrows = narrows
         self._items, ports = list(names if items is None else items), [port.name for port in self.inputs]
         self._batch = None if ports == list(names) == self._items else list(names)
         self._constants, self._nested, self._examples = dict(constants), frozenset(self._items) - frozenset(names), examples
@@ -159,6 +164,10 @@ class EntryPoint:
             dtype, shape, pointer, owner, library, copied = view(value)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"input {port.name} of {self.name}: {error}") from None
+        if self._narrows and NARROWED.get(dtype) == port.dtype and library is NUMPY:
+            reason = f"it is {dtype}, and {port.dtype} in the step"
+            dtype, shape, pointer, owner, library, copied = view(owner.astype(port.dtype))
+            copied = reason
         if dtype != port.dtype or shape != port.shape:
             raise InvalidArgumentError(f"input {port.name} of {self.name}: expected {port.dtype} of shape "
                                        f"{port.shape}, got {dtype} of shape {tuple(shape)}")

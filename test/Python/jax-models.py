@@ -308,6 +308,21 @@ def draws():
             tj.export(twice, params, (key, x), optimizer=tj.sgd(0.1), rng_args=rng_args)
 
 
+def narrow():
+    """Without x64 NumPy's arrays of 64 bits are of 32 to JAX."""
+    jax.config.update("jax_enable_x64", False)
+    loss, params, _, batch = mlp()
+    exported = tj.export(loss, params, batch, optimizer=tj.sgd(0.1))
+    with exported.step(threads=1, cache_dir=CACHE) as step, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        losses = [step(*given).loss for given in (batch, batch, ({"x": batch[0]["x"].astype("f"), "y": batch[0]["y"].astype("i")},))]
+        with refused(trainc.InvalidArgumentError, "expected float32"):
+            step({"x": batch[0]["x"].astype(np.int64), "y": batch[0]["y"]})
+    assert abs(losses[0] - loss(params, *batch)) < 1e-5 and losses[0] > losses[1] > losses[2]
+    assert sorted(str(w.message).partition(" is copied")[0] for w in said) == ["input batch_x of step", "input batch_y of step"]
+    jax.config.update("jax_enable_x64", True)
+
+
 def errors():
     loss, params, _, batch = mlp()
     bad, sgd = trainc.UnsupportedError, tj.sgd(0.1)
@@ -324,7 +339,7 @@ def errors():
             tj.export(*arguments, optimizer=sgd, **more)
 
 
-OTHERS = {f.__name__: f for f in (windows, untrained, draws, errors)}
+OTHERS = {f.__name__: f for f in (windows, untrained, draws, narrow, errors)}
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ class Exported(Base):
     states: Tree | None = None
     frozen: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
+    narrows: bool = False  # without jax_enable_x64
     log: list[tuple[str, str]] = field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -51,7 +52,7 @@ class Exported(Base):
     def load(self, library: str | os.PathLike, **options: Any) -> Step:
         step = super().load(library, **options)
         for entry, batch in self.batches.items():
-            step.expect(entry, batch.order, batch.constants, self.unsigned[entry], batch.items)
+            step.expect(entry, batch.order, batch.constants, self.unsigned[entry], batch.items, narrows=self.narrows)
         return step
 
     def params(self, step: Step) -> Any:
@@ -203,7 +204,8 @@ def _module(model: _Model, entries: Sequence[_Entry], heads: Sequence[str], step
                     batches={e.name: e.batch for e in entries}, unsigned={e.name: e.unsigned for e in entries}, parameters=model.trees[0],
                     states=model.trees[1] if len(model.trees) > 1 else Tree.of((), "state", is_key),
                     frozen=[name for name in parameters if name in held and name not in group_of],
-                    unused=[name for name in parameters if name not in held], log=[line for e in entries for line in e.t.log])
+                    unused=[name for name in parameters if name not in held], narrows=not jax.config.jax_enable_x64,
+                    log=[line for e in entries for line in e.t.log])
 
 
 def _warn_of_version() -> None:
