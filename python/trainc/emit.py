@@ -229,6 +229,12 @@ class Builder:
     def binary(self, kind: str, a: Value, b: Value) -> Value:
         return self.one(f"nn.{kind} {a.name}, {b.name} : {a.type}, {b.type}", broadcast_shape(a.shape, b.shape), a.dtype)
 
+    def bitwise(self, kind: str, a: Value, b: Value) -> Value:
+        """Of integers of one type: andi, ori, xori, shli, shrsi or shrui."""
+        result = Type(broadcast_shape(a.shape, b.shape), a.dtype)
+        region = f"{{ ^bb0(%p: {a.dtype}, %q: {a.dtype}): %r = arith.{kind} %p, %q : {a.dtype} nn.yield %r : {a.dtype} }}"
+        return self.one(f"nn.map({a.name}, {b.name}) : ({a.type}, {b.type}) -> {result} {region}", result.shape, result.dtype)
+
     def compare(self, kind: str, a: Value, b: Value) -> Value:
         return self.one(f"nn.compare {kind} {a.name}, {b.name} : {a.type}, {b.type}", broadcast_shape(a.shape, b.shape), "i1")
 

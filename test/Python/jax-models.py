@@ -323,12 +323,49 @@ def narrow():
     jax.config.update("jax_enable_x64", True)
 
 
+def many_keys():
+    """Keys of loops, of branches, of numbers that are inputs; the same child of a key by two ways is drawn from once."""
+    normal, split, fold = jax.random.normal, jax.random.split, jax.random.fold_in
+
+    def loss(params, key, n):
+        one, two, three, four, five = split(key, 5)
+        drawn = [lax.scan(lambda c, k: (c, normal(k)), 0, split(one, 4))[1], lax.map(normal, split(two, 4)[::-1]),
+                 lax.fori_loop(0, 4, lambda i, x: x.at[i].set(normal(split(three, 4)[i])), jnp.zeros(4)),
+                 lax.cond(params[0] > 0, lambda k: normal(k, (4,)), lambda k: jax.random.uniform(k, (4,)), four),
+                 jax.vmap(lambda i: normal(fold(fold(five, n), i)))(jnp.arange(4)), jax.random.choice(fold(five, n + 1), 9, (4,), p=np.ones(9) / 9),
+                 jax.vmap(normal)(jnp.concatenate([split(fold(key, 7), 3), fold(key, 8)[None]]))]
+        return jnp.mean(params), drawn
+
+    def children(params, key, n, first, second):
+        return jnp.mean(params * normal(first(key, n), (4,)) + normal(second(key, n), (4,)))
+
+    params, key, n = np.ones(4), jax.random.key(0), np.int32(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for given in (key, jax.random.PRNGKey(0)):
+            exported = tj.export(loss, params, (given, n), optimizer=tj.sgd(0.1), rng_args=("key",))
+            with exported.step(threads=1, cache_dir=CACHE) as step:
+                first, second = (dict(step(given, n).outputs) for _ in range(2))
+            assert len(first) == 7 and all(len(set(first[k].tolist())) > 1 and not np.array_equal(first[k], second[k]) for k in first)
+        ways = [lambda k, n: split(k, 3)[1], lambda k, n: split(k, (2, 2))[0, 1], lambda k, n: fold(k, 1), lambda k, n: split(k)[0],
+                lambda k, n: fold(k, n), lambda k, n: fold(k, n * 2), lambda k, n: fold(k, n + n - n)]
+        for i, a in enumerate(ways):
+            for b in ways[i:]:
+                if a is b or i < 2 and b in ways[:3]:
+                    with refused(trainc.UnsupportedError, "a key that was drawn from"):
+                        tj.export(children, params, (key, n, a, b), optimizer=tj.sgd(0.1))
+        for a, b in zip(ways[2:], ways[3:]):
+            tj.export(children, params, (key, n, a, b), optimizer=tj.sgd(0.1))
+
+
 def errors():
     loss, params, _, batch = mlp()
     bad, sgd = trainc.UnsupportedError, tj.sgd(0.1)
     for words, arguments, more in (
             (["must be one floating-point number"], (lambda p, b: p["out"]["b"], params, batch), {}),
             (["nothing is trained"], (lambda p, b: jnp.sum(b["x"]), params, batch), {}),
+            (["precision='bf16' and f64 in step", "jax-models.py"], (lambda p, x: jnp.mean(p % 0.5), np.ones(2, np.float32), (batch,)),
+             {"precision": "bf16"}),
             (["holds NaN"], (lambda p, b: jnp.sum(p["w"]), {"w": np.full(3, np.nan)}, batch), {}),
             (["two leaves of params"], (loss, {"a.b": np.ones(2), "a": {"b": np.ones(2)}}, batch), {}),
             (["returns (loss, state)"], (lambda p, s, b: (loss(p, b), 1), params, batch), {"state": {"n": np.zeros(2)}}),
@@ -339,7 +376,7 @@ def errors():
             tj.export(*arguments, optimizer=sgd, **more)
 
 
-OTHERS = {f.__name__: f for f in (windows, untrained, draws, narrow, errors)}
+OTHERS = {f.__name__: f for f in (windows, untrained, draws, narrow, many_keys, errors)}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from . import rules, structures  # noqa: F401, registers them
 from .capture import Batch, Traced, Tree, abstract, is_float, is_key, trace, with_results
 from .keys import Count, Keys, keys_of
 from .optim import Optimizer, groups_of
-from .translate import Translator, Unsupported, dtype_of
+from .translate import Translator, Unsupported, dtype_of, stored_type
 
 TESTED = (0, 10), (0, 10)  # the oldest and the newest version of jax
 
@@ -183,6 +183,7 @@ def export(loss_fn: Callable[..., Any], params: Any, example_batch: Any, *, opti
         heads.append(f" -> ({', '.join(quoted(label) for label, _ in outputs)})")
     for entry in entries:
         entry.body = entry.t.b.body()
+        _refuse_wide(entry, precision)
     ends = clauses_of(clip_grad_norm, clip_grad_value, accumulate, precision, ["bf16"])
     heads[:len(steps)] = [head + ends for head in heads[:len(steps)]]
     return _module(model, entries, heads, len(steps), [g.text for g in groups if g.name in group_of.values()], group_of)
@@ -234,7 +235,7 @@ def _tensor(t: Translator, name: str, x: Any) -> Any:
     if x.dtype == np.uint32:
         return Count(name) if x.ndim == 0 else keys_of(name, x.shape, True)
     try:
-        type = Type(tuple(x.shape), dtype_of(jax.dtypes.canonicalize_dtype(x.dtype)))
+        type = Type(tuple(x.shape), stored_type(jax.dtypes.canonicalize_dtype(x.dtype)))
     except Unsupported as error:
         raise UnsupportedError(f"{name}: {error}") from None
     if type.elements == 0:
@@ -250,7 +251,7 @@ def _input(entry: _Entry, name: str, x: Any) -> Any:
         return keys_of(name, x.shape, not is_key(x))
     dtype = jax.dtypes.canonicalize_dtype(x.dtype)
     try:
-        type = Type(tuple(x.shape), "i8" if dtype == np.uint8 else dtype_of(dtype))
+        type = Type(tuple(x.shape), "i8" if dtype == np.uint8 else stored_type(dtype))
     except Unsupported as error:
         raise UnsupportedError(f"input {name}: {error}" + (" (a random key is named in rng_args)" if dtype == np.uint32 else "")) from None
     entry.inputs[name] = type
@@ -267,6 +268,15 @@ def _refuse(entries: Sequence[_Entry], what: str) -> None:
     if unique := list(dict.fromkeys(f for e in entries for f in e.t.findings)):
         raise UnsupportedError(f"{len(unique)} equation{'s' * (len(unique) > 1)} of {what} cannot be translated\n"
                                + "\n".join(f"  {f}" for f in unique) + "\nnothing was exported", unique)
+
+
+def _refuse_wide(entry: _Entry, precision: str | None) -> None:
+    line = next((line for line in entry.body if precision and "f64" in line), None)
+    if line:
+        operation, _, place = line.partition(" = ")[2].partition(" loc(")
+        at = f" ({place[:-1]})" if place else ""
+        raise UnsupportedError(f"precision={precision!r} and f64 in {entry.name}: {operation}{at}; remainders of floats and the gamma function are "
+                               "computed in f64")
 
 
 def _loss(step: _Entry) -> tuple[Value, Any]:

@@ -1,10 +1,11 @@
 """Random keys of a loss. A step draws by its own seed, so a key has no bits here: what it was made from tells two keys apart."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 from jax.extend import core
 
@@ -21,6 +22,10 @@ class Keys:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.made.shape
+
+    def at(self, i: int) -> Keys:
+        """Those of this index."""
+        return Keys(self.made[i:i + 1].reshape(self.shape[1:]), self.raw)
 
 
 @dataclass(frozen=True)
@@ -65,46 +70,97 @@ def _unwrapped(keys: Keys, words: int) -> Keys:
     return Keys(made, True)
 
 
-def _moved(name: str, x: np.ndarray, p: dict[str, Any], shape: tuple[int, ...]) -> np.ndarray | None:
-    """What moves elements, of an array of objects."""
-    if name == "slice":
-        strides = p["strides"] or (1,) * x.ndim
-        return x[tuple(slice(b, e, s) for b, e, s in zip(p["start_indices"], p["limit_indices"], strides))]
-    if name in ("squeeze", "reshape", "expand_dims"):
-        return x.reshape(shape)
-    if name == "transpose":
-        return x.transpose(p["permutation"])
-    if name == "broadcast_in_dim":
-        inner = [1] * len(shape)
-        for d, n in zip(p["broadcast_dimensions"], x.shape):
-            inner[d] = n
-        return np.broadcast_to(x.reshape(inner), shape)
-    return x if name in ("copy", "copy_p", "optimization_barrier", "stop_gradient", "random_clone") else None
+MOVES = {"slice", "squeeze", "reshape", "expand_dims", "transpose", "broadcast_in_dim", "rev", "gather", "dynamic_slice", "dynamic_update_slice",
+         "scatter", "concatenate", "stack", "unstack", "split", "select_n", "copy", "copy_p", "stop_gradient"}
+SAME = {"optimization_barrier", "random_clone"}
 
 
-def followed(equation: core.JaxprEqn, operands: Sequence[Any]) -> list[Any] | None:
-    """The results of an equation that makes or moves keys or counts; None if it does something else."""
+def _moved(equation: core.JaxprEqn, operands: Sequence[Any]) -> list[Keys]:
+    """What moves elements: JAX does, with numbers in place of keys."""
+    if any(isinstance(x, Value | Count) for x in operands):
+        raise ValueError("a random key that depends on data")
+    arrays = [x.made if isinstance(x, Keys) else _constants(x) if _is_key(x) else None for x in operands]
+    every = [key for made in arrays if made is not None for key in made.reshape(-1)]
+    begin, given = 0, []
+    for x, made in zip(operands, arrays):
+        if made is None:
+            given.append(x)
+            continue
+        given.append(np.arange(begin, begin + made.size, dtype=np.int32).reshape(made.shape))
+        begin += made.size
+    results = equation.primitive.bind(*given, **equation.params)
+    numbers = [np.asarray(x) for x in (results if equation.primitive.multiple_results else [results])]
+    if any((x < 0).any() for x in numbers):
+        raise ValueError("a random key from outside of an array of keys")
+    raw = next(x.raw for x in operands if isinstance(x, Keys))
+    table = np.empty(len(every), object)
+    table[:] = every
+    return [Keys(table[x.reshape(-1)].reshape(x.shape), raw) for x in numbers]
+
+
+def _is_key(x: Any) -> bool:
+    return isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _constants(keys: Any) -> np.ndarray:
+    """Known keys, by their bits."""
+    words = np.asarray(jax.random.key_data(keys))
+    made = np.empty(keys.shape, object)
+    for index in np.ndindex(*made.shape):
+        made[index] = ("constant", *words[index].tolist())
+    return made
+
+
+def _child(equation: core.JaxprEqn, key: Any, number: Any, shape: Sequence[int] = ()) -> Any:
+    """JAX's key i of a split, into however many, is that into which i was folded."""
+    name = equation.primitive.name
+    if "urbg" in str(equation.outvars[0].aval.dtype):
+        return (*key, (name, number))
+    return (*key, (number,) if jax.config.jax_threefry_partitionable else (name, *shape, number))
+
+
+def followed(equation: core.JaxprEqn, operands: Sequence[Any], alike: Callable[[Value], str]) -> list[Any] | None:
+    """The results of an equation that makes or moves keys or counts; None if it does something else. `alike` is one name for values that are
+    computed alike."""
     name, p, first = equation.primitive.name, equation.params, operands[0] if operands else None
     shape = tuple(equation.outvars[0].aval.shape)
     if isinstance(first, Count) or name == "add" and isinstance(operands[1], Count):
         return _counted(name, operands)
-    if not isinstance(first, Keys):
+    if name == "random_seed" and isinstance(first, Value):
+        return [Keys(_named(first, shape, ("seed", alike(first))))]
+    if name == "random_fold_in":
+        made = first.made if isinstance(first, Keys) else _constants(first)
+        return [_folded(equation, np.broadcast_to(made, shape), operands[1], alike)]
+    if not any(isinstance(x, Keys) for x in operands):
         return None
     if name == "random_wrap":
         return [_wrapped(first)]
     if name == "random_unwrap":
         return [_unwrapped(first, shape[-1])]
     if name == "random_split":
-        return [_each(first, p["shape"], lambda key, i: (*key, "split", p["shape"], i))]
-    if name == "random_fold_in":
-        data = operands[1]
-        what = data.name if isinstance(data, Value) else data if isinstance(data, Count) else tuple(np.asarray(data).reshape(-1).tolist())
-        return [_each(first, (), lambda key, _: (*key, "fold_in", what))]
-    if name == "unstack":
-        axis = p["axis"]
-        return [Keys(part, first.raw) for part in np.moveaxis(first.made, axis, 0)]
-    moved = _moved(name, first.made, p, shape)
-    return None if moved is None else [Keys(moved, first.raw)]
+        return [_each(first, p["shape"], lambda key, i: _child(equation, key, int(np.ravel_multi_index(i, p["shape"])), p["shape"]))]
+    if name in SAME:
+        return list(operands)
+    return _moved(equation, operands) if name in MOVES else None
+
+
+def _named(x: Value, shape: Sequence[int], name: tuple[Any, ...]) -> np.ndarray:
+    """An element each of a value, which is called so."""
+    made = np.empty(tuple(shape), object)
+    for index in np.ndindex(*made.shape):
+        made[index] = (*name, *index) if x.rank else name
+    return made
+
+
+def _folded(equation: core.JaxprEqn, keys: np.ndarray, data: Any, alike: Callable[[Value], str]) -> Keys:
+    if isinstance(data, Value):
+        data = _named(data, data.shape, ("data", alike(data)))
+    elif not isinstance(data, Count):
+        data = np.asarray(data).astype(object) % (1 << 32)
+    made = np.empty(keys.shape, object)
+    for index in np.ndindex(*keys.shape):
+        made[index] = _child(equation, keys[index], data if isinstance(data, Count) else np.broadcast_to(data, keys.shape)[index])
+    return Keys(made)
 
 
 def _counted(name: str, operands: Sequence[Any]) -> list[Any] | None:

@@ -47,7 +47,7 @@ def _part(t: Translator, x: Any, i: int) -> Any:
     """x[i]."""
     if isinstance(x, Value):
         return t.b.reshape(t.b.slice_dim(x, 0, i, 1), x.shape[1:])
-    return Keys(x.made[i], x.raw) if isinstance(x, Keys) else x[i]
+    return x.at(i) if isinstance(x, Keys) else x[i]
 
 
 def _stacked(t: Translator, parts: Sequence[Any]) -> Any:
@@ -114,18 +114,25 @@ def branch(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> Seque
         raise Unsupported("a branch with effects that depends on data")
     index = t.value(index, "i32")
     results: list[Any] = []
+    drawn = dict(t.drawn)
+    after: dict[Any, str] = {}
     for i, taken in enumerate(branches):
+        t.drawn = dict(drawn)  # by one branch alone
         kind = "le" if i == 0 else "ge" if i == len(branches) - 1 else "eq"  # an index outside is the nearest
         is_taken = t.b.compare(kind, index, t.b.like(i, index))
         gated = [t.b.select(is_taken, x, t.b.unary("stop_gradient", x)) if isinstance(x, Value) and x.dtype in FLOATS else x for x in given]
         made = t.inline(taken, gated)
         results = made if not results else [_chosen(t, is_taken, a, b) for a, b in zip(made, results)]
+        after |= t.drawn
+    t.drawn = after
     return results
 
 
 def _chosen(t: Translator, condition: Value, a: Any, b: Any) -> Any:
     if a is UNKNOWN or b is UNKNOWN:
         return UNKNOWN
+    if isinstance(a, Keys) and isinstance(b, Keys) and np.array_equal(a.made, b.made):
+        return a
     if isinstance(a, Keys) or isinstance(b, Keys):
         raise Unsupported("a random key that depends on data")
     return t.b.select(condition, t.value(a), t.value(b))

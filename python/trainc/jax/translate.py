@@ -11,12 +11,14 @@ import jax
 import numpy as np
 from jax.extend import core, source_info_util
 
+from .. import functions
 from ..dimensions import progression
 from ..emit import FLOATS, Builder, Type, Value, compute_type
 from .keys import Count, Keys, followed
 
 DTYPES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16", "int64": "i64", "int32": "i32", "int16": "i16",
           "int8": "i8", "bool": "i1"}
+UNSIGNED = {"uint8": ("i32", 8), "uint16": ("i32", 16), "uint32": ("i64", 32)}  # what holds them, and their bits
 NARROW = ("bf16", "f16")
 LARGE = 4096  # bytes of a constant, which is written at every step; a larger one is a buffer
 _NAMES = re.compile(r"%\w+")
@@ -91,10 +93,18 @@ def named(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def dtype_of(dtype: Any) -> str:
+    """Its element type; numbers without a sign are held in a wider type."""
     name = str(dtype)
-    if name not in DTYPES:
+    if name not in DTYPES and name not in UNSIGNED:
         raise Unsupported(f"no element type for {name}: expected one of {', '.join(DTYPES)}, or uint8 of an input")
-    return DTYPES[name]
+    return DTYPES.get(name) or UNSIGNED[name][0]
+
+
+def stored_type(dtype: Any) -> str:
+    """The element type of a tensor in memory."""
+    if str(dtype) in UNSIGNED:
+        raise Unsupported(f"{dtype}: expected uint8 of an input, or integers with a sign")
+    return dtype_of(dtype)
 
 
 def type_of(aval: Any) -> Type:
@@ -131,6 +141,9 @@ class Translator:
     _regions: int = 0
     _carried: dict[str, frozenset[str]] = field(default_factory=dict)
     _seen: int = 0  # lines of the body in it
+    _alike: dict[str, str] = field(default_factory=dict)  # names of values, and of the first that is alike
+    _first: dict[str, str] = field(default_factory=dict)  # operations, and the first value of each
+    _named: int = 0  # lines of the body in them
 
     # What rules use.
 
@@ -161,6 +174,16 @@ class Translator:
         self._seen = len(self.b.lines)
         return self._carried.get(x.name, frozenset())
 
+    def alike(self, x: Value) -> str:
+        """One name for all values that the same operations on the same values have made; draws are never alike."""
+        for line in self.b.lines[self._named:]:
+            results, equals, text = line.partition(" = ")
+            if equals and not text.startswith("nn.random ") and "," not in results:
+                made = _NAMES.sub(lambda m: self._alike.get(m[0], m[0]), text.partition(" loc(")[0])
+                self._alike[results.strip()] = self._first.setdefault(made, results.strip())
+        self._named = len(self.b.lines)
+        return self._alike.get(x.name, x.name)
+
     def place(self) -> str:
         """Where the equation that is being translated stands in the user's program."""
         return source_info_util.summarize(self.equation.source_info)
@@ -175,7 +198,8 @@ class Translator:
             return self.b.cast(x, dtype) if dtype else x
         if isinstance(x, Keys | Count):
             raise Unsupported("a random key, or a count of draws, in arithmetic: a step's own seed takes the place of keys")
-        return self.value(self._constant(np.asarray(x)), dtype)
+        x = np.asarray(x)
+        return self.value(self._constant(x.astype(np.int64 if x.dtype == np.uint32 else np.int32) if str(x.dtype) in UNSIGNED else x), dtype)
 
     def _constant(self, x: np.ndarray) -> Value:
         type = type_of(x)
@@ -244,7 +268,7 @@ class Translator:
             self.b.location = self._location()
             if name in STRUCTURES:
                 return STRUCTURES[name](self, equation, operands)
-            if (moved := followed(equation, operands)) is not None:
+            if (moved := followed(equation, operands, self.alike)) is not None:
                 return moved
             if all(0 in var.aval.shape for var in equation.outvars):
                 return [np.zeros(var.aval.shape, var.aval.dtype) for var in equation.outvars]
@@ -269,8 +293,6 @@ class Translator:
         parameters = {k: v for k, v in equation.params.items() if found.known is None or k in found.known}
         if unknown := [k for k, v in equation.params.items() if k not in parameters and v is not None and k not in IGNORED]:
             raise Unsupported(f"a parameter of jax {jax.__version__} that has no meaning here: {', '.join(unknown)}")
-        if equation.outvars[0].aval.dtype == np.uint8 and name not in MOVES:
-            raise Unsupported("uint8, which wraps at 256: convert first, x.astype(float)")
         before = len(self.b.lines)
         takes = [*found.takes, *[found.takes[-1]] * len(operands)] if found.rest else found.takes
         given = [self.value(x) if takes[i] and not isinstance(x, Value) else x for i, x in enumerate(operands)]
@@ -288,9 +310,12 @@ class Translator:
 
     def _checked(self, x: Any, var: Any) -> Any:
         """A result in the type that the equation has."""
-        if not isinstance(x, Value) or var.aval.dtype == np.uint8:
+        if not isinstance(x, Value):
             return x
         x = self.b.cast(x, dtype_of(var.aval.dtype))
+        if str(var.aval.dtype) in UNSIGNED and self.equation.primitive.name not in WITHIN:
+            count = self.b.like(1 << UNSIGNED[str(var.aval.dtype)][1], x)
+            x = functions.remainder(self.b, x, count)
         assert x.shape == tuple(var.aval.shape), f"{self.equation.primitive}: {x.type} in place of {var.aval}"
         return x
 
@@ -308,7 +333,9 @@ HINTS = {"debug_callback": ": nothing is printed or called from a step", "debug_
          "pure_callback": ": a step does not call Python",
          "random_bits": ": raw bits of a key; expected uniform, normal, bernoulli, categorical, randint, permutation of jax.random",
          "while": ": a loop whose end depends on data; expected lax.scan, or a fori_loop with bounds that are known"}
-MOVES = {"reshape", "broadcast_in_dim", "transpose", "slice", "squeeze", "concatenate", "stack", "expand_dims", "gather", "rev", "copy"}
+WITHIN = {"reshape", "broadcast_in_dim", "transpose", "slice", "squeeze", "concatenate", "stack", "unstack", "split", "expand_dims", "gather", "rev",
+          "copy", "select_n", "max", "min", "clamp", "reduce_max", "reduce_min", "dynamic_slice", "dynamic_update_slice", "pad", "iota", "sort",
+          "scatter", "div", "rem", "tile", "and", "or", "xor", "cummax", "cummin"}  # their results are from the range of their operands
 CALLS = {"jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}  # known or not, they are walked
 STRUCTURES: dict[str, Callable[[Translator, core.JaxprEqn, list[Any]], Sequence[Any]]] = {}
 

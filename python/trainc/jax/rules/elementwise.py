@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ... import functions
-from ...emit import FLOATS, Value
-from ..translate import Translator, Unsupported, dtype_of, rule
+from ...emit import BYTES, FLOATS, Value
+from ..translate import UNSIGNED, Translator, Unsupported, dtype_of, rule
 
 
 def _binary(kind: str, *primitives: str) -> None:
@@ -57,12 +57,17 @@ def neg(t: Translator, x: Value) -> Value:
 
 @rule("abs")
 def absolute(t: Translator, x: Value) -> Value:
-    return t.b.binary("max", x, functions.neg(t.b, x)) if x.dtype.startswith("i") else t.b.unary("abs", x)
+    """The gradient at 0 is that of x."""
+    if x.dtype.startswith("i"):
+        return functions.absolute(t.b, x)
+    return t.b.select(t.b.compare("ge", x, t.b.like(0, x)), x, t.b.unary("neg", x))
 
 
 @rule("sign")
 def sign(t: Translator, x: Value) -> Value:
-    return functions.sign(t.b, x)
+    """NaN of NaN."""
+    result = functions.sign(t.b, x)
+    return t.b.select(t.b.compare("eq", x, x), result, t.b.unary("stop_gradient", x)) if x.dtype in FLOATS else result
 
 
 @rule("square")
@@ -138,11 +143,25 @@ for _kind in ("eq", "ne", "lt", "le", "gt", "ge"):
 @rule("and", "or", "xor", "not")
 def logic(t: Translator, *operands: Value) -> Value:
     name, x = t.equation.primitive.name, operands[0]
+    if x.dtype != "i1" and name == "not":
+        return t.b.binary("sub", t.b.like(-1, x), x)
     if x.dtype != "i1":
-        raise Unsupported("bitwise operations on integers")
+        return t.b.bitwise(f"{name}i", *operands)
     if name == "xor":
         return t.b.compare("ne", *(t.b.cast(v, "i8") for v in operands))
     return t.b.unary("not", x) if name == "not" else t.b.binary(name, *operands)
+
+
+@rule("shift_left", "shift_right_arithmetic", "shift_right_logical")
+def shift(t: Translator, x: Value, count: Value) -> Value:
+    """By all bits or more: 0, or the sign."""
+    name, bits = t.equation.primitive.name, 8 * BYTES[x.dtype]
+    kind = {"shift_left": "shli", "shift_right_arithmetic": "shrsi", "shift_right_logical": "shrui"}[name]
+    last = t.b.like(bits - 1, count)
+    inside = t.b.binary("and", t.b.compare("ge", count, t.b.like(0, count)), t.b.compare("le", count, last))
+    shifted = t.b.bitwise(kind, x, t.b.select(inside, count, last))
+    outside = t.b.bitwise("shrsi", x, last) if kind == "shrsi" else t.b.like(0, x)
+    return t.b.select(inside, shifted, outside)
 
 
 @rule("select_n")
@@ -157,20 +176,22 @@ def select(t: Translator, which: Value, *cases: Value) -> Value:
 
 @rule("clamp")
 def clamp(t: Translator, low: Value, x: Value, high: Value) -> Value:
-    """The gradient of x is 0 at a bound; that of a bound is there where x is beyond."""
+    """The gradient of x is 0 at a bound; that of a bound is there where x is beyond. The higher bound counts more."""
     if x.dtype.startswith("i"):
         return t.b.binary("min", t.b.binary("max", x, low), high)
     below, above = t.b.compare("lt", x, low), t.b.compare("gt", x, high)
     inside = t.b.binary("and", t.b.compare("gt", x, low), t.b.compare("lt", x, high))
     result = t.b.select(inside, x, t.b.unary("stop_gradient", x))
+    low = t.b.select(t.b.compare("lt", low, high), low, t.b.unary("stop_gradient", high))
     return t.b.broadcast(t.b.select(above, high, t.b.select(below, low, result)), x.shape)
 
 
 @rule("convert_element_type")
 def convert(t: Translator, x: Value, *, new_dtype: Any) -> Value:
-    if np.dtype(new_dtype) == np.uint8:
-        raise Unsupported("uint8, which wraps at 256")
     dtype = dtype_of(np.dtype(new_dtype))
+    if str(np.dtype(new_dtype)) in UNSIGNED and x.dtype in FLOATS:  # the nearest
+        last = t.b.splat((1 << UNSIGNED[str(np.dtype(new_dtype))][1]) - 1, (), dtype)
+        return t.b.binary("min", t.b.binary("max", t.b.cast(x, dtype), t.b.splat(0, (), dtype)), last)
     if dtype == "i1" and x.dtype != "i1":
         return t.b.compare("ne", x, t.b.like(0, x))
     return t.b.cast(x, dtype)

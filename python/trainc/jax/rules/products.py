@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import dimensions
-from ...emit import Value
+from ...emit import FLOATS, Value
 from ..translate import Translator, Unsupported, dtype_of, rule
 
 
 @rule("dot_general")
 def dot_general(t: Translator, a: Value, b: Value, *, dimension_numbers: Any, preferred_element_type: Any = None) -> Value:
     (contracted_a, contracted_b), (batch_a, batch_b) = dimension_numbers
-    if a.dtype.startswith("i"):
-        raise Unsupported("a product of integers: convert first, x.astype(float)")
     dtype = t.out.dtype
     if dtype != a.dtype or dtype != b.dtype:
         a, b = t.b.cast(a, dtype), t.b.cast(b, dtype)
@@ -25,6 +23,10 @@ def dot_general(t: Translator, a: Value, b: Value, *, dimension_numbers: Any, pr
     inner = math.prod(a.shape[d] for d in contracted_a)
     m, n = math.prod(rows), math.prod(columns)
     left = t.b.transpose(a, [*batch_a, *free_a, *contracted_a])
+    if dtype not in FLOATS:  # of integers there are no matrix products
+        right = t.b.reshape(t.b.transpose(b, [*batch_b, *free_b, *contracted_b]), [*batch, 1, n, inner])
+        products = t.b.binary("mul", t.b.reshape(left, [*batch, m, 1, inner]), right)
+        return t.b.reshape(t.b.reduce("sum", products, [len(batch) + 2]), t.out.shape)
     if m == n == 1 and batch:  # a sum of products is not a matrix product
         right = t.b.transpose(b, [*batch_b, *free_b, *contracted_b])
         products = t.b.binary("mul", *(t.b.reshape(x, [*batch, inner]) for x in (left, right)))

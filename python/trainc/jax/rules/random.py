@@ -50,17 +50,20 @@ def gumbel(t: Translator, jaxpr: core.Jaxpr, key: Any) -> Value | None:
 
 @named("_randint")
 def randint(t: Translator, jaxpr: core.Jaxpr, key: Any, low: Any, high: Any) -> Value | None:
-    """low + floor(u (high - low)), u of 32 bits."""
+    """low + floor(u (high - low)), u of 24 bits for few numbers, else of 53."""
     if not _draws(t, jaxpr, key):
         return None
-    if not is_known(low) or not is_known(high):
-        raise Unsupported("random integers between bounds that depend on data")
-    low, high = np.asarray(low).astype(object), np.asarray(high).astype(object)
-    if low.size != 1 or high.size != 1 or not 0 < high.item() - low.item() <= 1 << 32:
-        raise Unsupported("random integers: expected two numbers as bounds, and from 1 to 2^32 values")
-    u = t.b.random("uniform", t.out.shape, "f64")
-    drawn = t.b.unary("floor", t.b.binary("mul", u, t.b.like(high.item() - low.item(), u)))
-    return t.b.cast(t.b.binary("add", drawn, t.b.like(low.item(), u)), t.out.dtype)
+    if not is_known(low) or not is_known(high) or np.size(low) != 1 or np.size(high) != 1:
+        u, low, high = (t.b.random("uniform", t.out.shape, "f64"), *(t.value(x, "f64") for x in (low, high)))
+        span = t.b.binary("max", t.b.binary("sub", high, low), t.b.like(1, low))
+        return t.b.cast(t.b.binary("add", t.b.unary("floor", t.b.binary("mul", u, span)), low), t.out.dtype)
+    first, end = (np.asarray(x).astype(object).item() for x in (low, high))
+    span = end - first
+    if not 0 < span <= 1 << 32:
+        raise Unsupported("random integers: expected from 1 to 2^32 values")
+    u = t.b.random("uniform", t.out.shape, "f64" if span > 1 << 12 else "f32")
+    drawn = t.b.unary("floor", t.b.binary("mul", u, t.b.like(span, u)))
+    return t.b.binary("add", t.b.cast(drawn, t.out.dtype), t.b.splat(first, (), t.out.dtype))
 
 
 @named("_shuffle")

@@ -14,6 +14,8 @@ def reduce(t: Translator, x: Value, *, axes: Sequence[int]) -> Value:
     kind = {"and": "min", "or": "max"}.get(kind := t.equation.primitive.name.removeprefix("reduce_"), kind)
     if x.dtype == "i1":
         return t.b.cast(t.b.reduce(kind, t.b.cast(x, "i8"), axes), "i1")
+    if t.equation.primitive.name in ("reduce_and", "reduce_or"):
+        raise Unsupported("bitwise reductions of integers")
     return t.b.reduce(kind, x, axes)
 
 
@@ -38,12 +40,12 @@ def scan(t: Translator, x: Value, *, axis: int, reverse: bool) -> Value:
 
 @rule("sort")
 def sort(t: Translator, *operands: Value, dimension: int, is_stable: bool, num_keys: int) -> list[Value]:
-    """All in the order of the first, stable; a NaN is the largest."""
-    if num_keys != 1:
-        raise Unsupported(f"sorting by {num_keys} keys: expected one")
-    key = operands[0]
-    values, places = t.b.sort(t.b.cast(key, "i8") if key.dtype == "i1" else key, dimension)
-    return [t.b.cast(values, key.dtype), *(_gathered(t, x, places, dimension) for x in operands[1:])]
+    """All in the order of the first ones, stable, from the last of them on; a NaN is the largest."""
+    for i in reversed(range(num_keys)):
+        key = operands[i]
+        values, places = t.b.sort(t.b.cast(key, "i8") if key.dtype == "i1" else key, dimension)
+        operands = tuple(t.b.cast(values, key.dtype) if x is key else _gathered(t, x, places, dimension) for x in operands)
+    return list(operands)
 
 
 def _gathered(t: Translator, x: Value, places: Value, dim: int) -> Value:
