@@ -19,6 +19,10 @@ def _conv(x, w, spec=("NHWC", "HWIO", "NHWC"), strides=(1, 1), padding="SAME", *
     return lax.conv_general_dilated(x, w, strides, padding, dimension_numbers=spec, **more)
 
 
+def _whole(x):
+    return jnp.round(x * 3).astype(jnp.int32)
+
+
 def _lstm(w, xs):
     def cell(carry, x):
         h, c = carry
@@ -152,6 +156,26 @@ CASES = {
     "gradient in the loss": (lambda a: jax.grad(lambda x: jnp.sum(jnp.sin(x)**2))(a), (3, 4)),
     "jacobian": (lambda a: jax.jacfwd(lambda x: jnp.tanh(x) * x.sum())(a), (4,)),
     "interpolation": (lambda a: jax.image.resize(a, (4, 8), "bilinear") + jnp.interp(np.array([0.25]), np.arange(2.0), a[:, 0]), (2, 4)),
+    "absolute at 0": (lambda a: jnp.abs(a - lax.stop_gradient(a)), (3, 4)),
+    "bounds in disorder": (lambda a: lax.clamp(0.5, a, -0.5) + lax.clamp(abs(a) * 0, a, -abs(a)), (3, 4)),
+    "sign of NaN": (lambda a: a * jnp.isnan(jnp.sign(jnp.log(a))), (3, 4)),
+    "bits": (lambda a: a * (_whole(a) & 6 | 1 ^ ~_whole(a)) + (_whole(a) << 2) + (_whole(a) >> 1)
+             + jnp.power(abs(_whole(a)), abs(_whole(a)) % 4), (3, 4)),
+    "products of integers": (lambda a: a * (_whole(a) @ _whole(a).T @ _whole(a)), (3, 4)),
+    "without a sign": (lambda a: a * (_whole(a).astype(jnp.uint8) * jnp.uint8(77) - jnp.uint8(9) > 100) + (a * 99).astype(jnp.uint8), (3, 4)),
+    "search": (lambda a: a * jnp.searchsorted(jnp.sort(a[0]), a) + jnp.digitize(a, np.array([-1.0, 0.0, 0.5])), (3, 4)),
+    "sort by two keys": (lambda a, b: lax.sort((jnp.round(a), b, a * b), num_keys=2)[2] * np.arange(9.0), (2, 9), (2, 9)),
+    "rows of any type": (lambda a: a * (a > 0)[np.array([2, 0, 0])] + _whole(a)[jnp.argsort(a[:, 0])] + (a > 0).at[1].set(True) * a
+                         + _whole(a).at[jnp.argmax(a[:, 0])].set(5) + _whole(a).at[np.array([0, 0])].max(1), (3, 4)),
+    "the largest integer": (lambda a: a * (jnp.pad(jnp.argsort(a), 1, constant_values=np.iinfo(jnp.argsort(a).dtype).max)[:3, :4] > 9), (3, 4)),
+    "parts of rows": (lambda a: a[1:3, np.array([0, 2]), :2] + a[1:3, jnp.argsort(a[0, :2, 0]), 1:], (4, 5, 3)),
+    "slices by vmap": (lambda a: jax.vmap(lambda x, i: lax.dynamic_slice(x, (i, i - 1), (2, 2)))(a, jnp.argsort(a[:, 0, 0])), (4, 5, 3)),
+    "updates of parts": (lambda a, b: a.at[np.array([1, 3, 1]), 1:3].add(b) + _set(a, (np.array([1, 3, 1]), slice(1, 3)), b)
+                         + a.at[1, 1:3].multiply(b[0]) + a.at[1:3, 1:3].max(b[:2]), (4, 5, 3), (3, 2, 3)),
+    "updates by vmap": (lambda a, b: jax.vmap(lambda x, y, i: lax.dynamic_update_slice(x, y, (i, 0)))(a, b, jnp.argsort(a[:, 0, 0])),
+                        (4, 5, 3), (4, 2, 3)),
+    "an update that is moved": (lambda a, b: a.at[7, 1:3].set(b, mode="clip") + a.at[7, 1:3].add(b, mode="drop"), (4, 5, 3), (2, 3)),
+    "updates of all": (lambda a, b: a.at[...].max(b) + a.at[...].multiply(b) + a.at[np.array([0, 2, 2])].subtract(b[:3]), (4, 5), (4, 5)),
     "constants": (lambda a: a * np.arange(12.0).reshape(3, 4) + np.arange(4) + math.pi * np.tri(3, 4), (3, 4)),
     "a large constant": (lambda a: a @ np.sin(np.arange(4096.0)).reshape(4, 1024), (3, 4)),
 }

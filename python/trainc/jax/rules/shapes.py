@@ -79,11 +79,12 @@ def pad(t: Translator, x: Any, filler: Any, *, padding_config: Sequence[tuple[in
     x = t.value(x)
     low, high, interior = (list(map(int, side)) for side in zip(*padding_config))
     grown = [max(0, n) for n in low], [max(0, n) for n in high]
-    if is_known(filler):
-        x = t.b.pad(x, *grown, interior, float(np.asarray(filler)))
+    number = np.asarray(filler).item() if is_known(filler) else None
+    if number is not None and (not isinstance(number, int) or int(float(number)) == number):  # borders are of f64
+        x = t.b.pad(x, *grown, interior, float(number))
     else:
         inside = t.b.pad(t.b.splat(True, x.shape, "i1"), *grown, interior)
-        x = t.b.select(inside, t.b.pad(x, *grown, interior), filler)
+        x = t.b.select(inside, t.b.pad(x, *grown, interior), t.value(filler))
     return t.b.slice(x, [max(0, -n) for n in low], t.out.shape)
 
 
