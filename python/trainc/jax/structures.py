@@ -32,7 +32,7 @@ def call(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> Sequenc
 def recomputed(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
     """All of it is computed again for the gradients, whatever the policy keeps."""
     jaxpr = equation.params["jaxpr"]
-    if not t.recomputes or t.b.region is not None:
+    if not t.trains or t.b.region is not None:
         return t.inline(jaxpr, operands)
     t.b.region = t.next_region()
     try:
@@ -76,13 +76,15 @@ def scan(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> Sequenc
         made.append(results[carries:])
     if p["reverse"]:
         made.reverse()
+    if not made:
+        return [*carry, *(np.zeros(var.aval.shape, var.aval.dtype) for var in equation.outvars[carries:])]
     return [*carry, *(_stacked(t, parts) for parts in zip(*made))]
 
 
 def _is_large(x: Any) -> bool:
     """Whether parts of an array would each be a constant of the step: floats that are not equal."""
     array = np.asarray(x)
-    return array.dtype.kind not in "iub" and array[0].size > 1
+    return len(array) > 0 and array.dtype.kind not in "iub" and array[0].size > 1
 
 
 @structure("while")
@@ -146,7 +148,7 @@ def custom_jvp(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> S
         return [t.b.unary("relu", operands[0])]
 
     def tangent(function: Callable[..., Any], points: Sequence[Any], moves: Sequence[Any]) -> Any:
-        return jax.jvp(function, points, moves)[1]
+        return jax.jvp(function, points, moves, has_aux=True)
 
     return _with_derivative(t, equation, operands, tangent)
 
@@ -165,45 +167,66 @@ def _is_relu(equation: core.JaxprEqn) -> bool:
 def custom_vjp(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
     """What its backward function does to the gradient is transposed, which can be done if it is linear in the gradient."""
     def tangent(function: Callable[..., Any], points: Sequence[Any], moves: Sequence[Any]) -> Any:
-        results, backward = jax.vjp(function, *points)
-        return jax.linear_transpose(lambda *g: backward(list(g)), *results)(tuple(moves))
+        results, backward, others = jax.vjp(function, *points, has_aux=True)
+        return results, jax.linear_transpose(lambda *g: backward(list(g)), *results)(tuple(moves)), others
+
+    def remains(function: Callable[..., Any], points: Sequence[Any]) -> Any:
+        """What is left of the gradients where that of the results is 0."""
+        results, backward, _ = jax.vjp(function, *points, has_aux=True)
+        return backward([jax.numpy.zeros_like(y) for y in results])
 
     try:
-        return _with_derivative(t, equation, operands, tangent)
-    except (NotImplementedError, TypeError, AssertionError) as error:
+        return _with_derivative(t, equation, operands, tangent, remains)
+    except (NotImplementedError, TypeError, AssertionError, RuntimeError) as error:
         raise Unsupported(f"a custom_vjp: its backward function is not linear in the gradient ({type(error).__name__}), so no forward function has "
                           "it as gradient") from None
 
 
-def _with_derivative(t: Translator, equation: core.JaxprEqn, operands: list[Any],
-                     tangent: Callable[[Sequence[Any], Sequence[Any]], Any]) -> Sequence[Any]:
-    """The function without a gradient, plus its derivative, by its own rule, times x - x with only one x differentiated."""
-    inner = equation.params["call_jaxpr"]
-    if not any(isinstance(x, Value) and t.carried(x) for x in operands):
-        return t.inline(inner, operands)
-    stopped = [t.b.unary("stop_gradient", x) if isinstance(x, Value) and x.dtype in FLOATS else x for x in operands]
-    results = t.inline(inner, stopped)
-    if any(x is UNKNOWN for x in results):
-        return results
+def _is_float(x: Any) -> bool:
+    return jax.numpy.issubdtype(x.dtype, jax.numpy.floating)
+
+
+def _with_derivative(t: Translator, equation: core.JaxprEqn, operands: list[Any], tangent: Callable[[Any, Sequence[Any], Sequence[Any]], Any],
+                     remains: Callable[[Any, Sequence[Any]], Any] | None = None) -> Sequence[Any]:
+    """The results without a gradient, as the rule of the derivative gives them, plus the derivative times x - x with only one x differentiated."""
     moved = [i for i, x in enumerate(operands) if isinstance(x, Value) and t.carried(x)]
+    if not moved or not t.trains:
+        return t.inline(equation.params["call_jaxpr"], operands)
     fixed = [i for i in range(len(operands)) if i not in moved]
 
-    def derivative(points: Sequence[Any], moves: Sequence[Any], others: Sequence[Any]) -> Any:
-        values = dict(zip((*moved, *fixed), (*points, *others)))
+    def split(others: Sequence[Any]) -> Callable[..., tuple[list[Any], list[Any]]]:
+        def function(*changed: Any) -> tuple[list[Any], list[Any]]:
+            """The results that are floats, and the others."""
+            values = dict(zip((*moved, *fixed), (*changed, *others)))
+            results = evaluated(equation, [values[i] for i in range(len(operands))])
+            return [y for y in results if _is_float(y)], [y for y in results if not _is_float(y)]
 
-        def function(*changed: Any) -> list[Any]:
-            return evaluated(equation, [(values | dict(zip(moved, changed)))[i] for i in range(len(operands))])
-
-        return tangent(function, points, moves)
+        return function
 
     types = [[jax.ShapeDtypeStruct(equation.invars[i].aval.shape, equation.invars[i].aval.dtype) for i in some] for some in (moved, moved, fixed)]
-    closed = jax.make_jaxpr(derivative)(*types)
-    moves = []
+    if remains and id(equation) not in t.linear and not any(isinstance(x, Keys) for x in operands):
+        samples = [[_sample(x) for x in some] for some in (types[0], types[2])]
+        left = jax.jit(lambda points, others: remains(split(others), points))(*samples)
+        if any((np.abs(x) > 0).any() for x in left if _is_float(x)):
+            raise TypeError("a constant is added")
+        t.linear.add(id(equation))
+    closed = jax.make_jaxpr(lambda points, moves, others: tangent(split(others), points, moves))(*types)
+    stopped, moves = [], []
     for i in moved:
         limit = number(LARGEST[operands[i].dtype])
         finite = t.b.unary("clamp", operands[i], f" low -{limit} high {limit}")
         moves.append(t.b.binary("sub", finite, t.b.unary("stop_gradient", finite)))
-    slopes = t.inline(closed, [*(stopped[i] for i in moved), *moves, *(operands[i] for i in fixed)])
-    return [t.b.binary("add", t.b.unary("stop_gradient", t.value(y)), t.value(dy)) if jax.numpy.issubdtype(var.aval.dtype, jax.numpy.floating) else y
-            for y, dy, var in zip(results, slopes, equation.outvars)]
+        stopped.append(t.b.unary("stop_gradient", operands[i]))
+    results = t.inline(closed, [*stopped, *moves, *(operands[i] for i in fixed)])
+    if any(x is UNKNOWN for x in results):
+        return [UNKNOWN] * len(equation.outvars)
+    count = sum(_is_float(var.aval) for var in equation.outvars)
+    floats = iter([t.b.binary("add", t.value(y), t.value(dy)) for y, dy in zip(results[:count], results[count:])])
+    others = iter(results[2 * count:])
+    return [next(floats if _is_float(var.aval) else others) for var in equation.outvars]
 
+
+def _sample(x: jax.ShapeDtypeStruct) -> np.ndarray:
+    """Numbers from 0.5 to 1.5, or zeros."""
+    values = np.random.default_rng(0).uniform(0.5, 1.5, x.shape) if _is_float(x) else np.zeros(x.shape)
+    return values.astype(x.dtype)

@@ -131,11 +131,12 @@ class Translator:
 
     builder: Builder
     constants: dict[str, np.ndarray]  # buffers made of large constants, shared by all entries
-    recomputes: bool = True  # what is in jax.checkpoint
+    trains: bool = True  # has gradients
     read: dict[str, Type] = field(default_factory=dict)  # tensors of the module that the body reads
     findings: list[Finding] = field(default_factory=list)
     log: list[tuple[str, str]] = field(default_factory=list)
     drawn: dict[Any, str] = field(default_factory=dict)  # keys that were drawn from, and where
+    linear: set[int] = field(default_factory=set)  # equations of custom_vjp that are known to be so in the gradient
     equation: core.JaxprEqn | None = None
     wide: bool = False
     _regions: int = 0

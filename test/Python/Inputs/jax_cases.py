@@ -50,6 +50,31 @@ def scaled_gradient(x, scale):
 scaled_gradient.defvjp(lambda x, scale: (x * 2, scale), lambda scale, g: (g * scale, jnp.zeros_like(scale)))
 
 
+@jax.custom_vjp
+def several(x):
+    """Results of several types; forward gives others than the function alone."""
+    return x * 2, jnp.argmax(x), x > 0
+
+
+several.defvjp(lambda x: ((x * 3, jnp.argmax(x), x > 0), None), lambda _, g: (g[0] * 5,))
+
+
+@jax.custom_jvp
+def restated(x):
+    return x * 2
+
+
+restated.defjvp(lambda p, t: (p[0] * 3, t[0] * p[0] * 5))
+
+
+@jax.custom_vjp
+def shifted_gradient(x):
+    return x
+
+
+shifted_gradient.defvjp(lambda x: (x, None), lambda _, g: (g + 1,))
+
+
 @jax.custom_jvp
 def soft_square(x):
     return x * x
@@ -152,6 +177,9 @@ CASES = {
     "checkpoint": (jax.checkpoint(lambda a: jnp.sin(jnp.exp(a)) * a), (3, 4)),
     "stop gradient": (lambda a: a * lax.stop_gradient(a * a), (3, 4)),
     "own derivatives": (lambda a, b: straight_through(a) * b + scaled_gradient(a, b) + soft_square(a), (3, 4), (3, 4)),
+    "rules with results": (lambda a: restated(a) + several(a)[0] * several(a)[2] + several(a)[1] + jax.vmap(jax.checkpoint(restated))(a), (3, 4)),
+    "a loop without steps": (lambda a: lax.scan(lambda c, x: (c * x, x), a[0], a[:0])[0] * jnp.concatenate(
+        [lax.scan(lambda c, x: (c * x, x), a[0], a[:0])[1], a]), (3, 4)),
     "vmap": (jax.vmap(lambda a, b: jnp.where(a.sum() > 0, a @ b, b.sum()), (0, None)), (3, 4), (4,)),
     "gradient in the loss": (lambda a: jax.grad(lambda x: jnp.sum(jnp.sin(x)**2))(a), (3, 4)),
     "jacobian": (lambda a: jax.jacfwd(lambda x: jnp.tanh(x) * x.sum())(a), (4,)),
@@ -185,6 +213,7 @@ REFUSED = {
     "complex": (lambda a: jnp.real(jnp.fft.fft(a)), ((4,),), "complex"),
     "a loop over data": (lambda a: lax.while_loop(lambda x: x[0] < 10, lambda x: x * x, a), ((3,),), "a loop whose end depends on data"),
     "a gradient that is clipped": (clipped_gradient, ((3,),), "its backward function is not linear"),
+    "a gradient with a constant": (shifted_gradient, ((3,),), "its backward function is not linear"),
     "print": (lambda a: jax.debug.print("{}", a[0]) or a, ((3,),), "nothing is"),
     "callback": (lambda a: jax.pure_callback(np.sin, jax.ShapeDtypeStruct((3,), a.dtype), a), ((3,),), "a step does not call Python"),
     "bits": (lambda a: a.view(jnp.int64).astype(float), ((3,),), "bitcast_convert_type"),
