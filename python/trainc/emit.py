@@ -112,6 +112,11 @@ def compute_type(dtype: str) -> str:
     return "f32" if dtype in ("bf16", "f16") else dtype
 
 
+def lowest(dtype: str) -> float:
+    """The lowest number of a type, or -infinity."""
+    return -math.inf if dtype in FLOATS else -(1 << 8 * BYTES[dtype] - 1)
+
+
 @dataclass
 class Builder:
     """The body of an entry. `location` ("file", line) is put on what is written next; what is written with a `region`, any

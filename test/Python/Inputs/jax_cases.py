@@ -126,6 +126,7 @@ CASES = {
     "any": (lambda a: a * jnp.any(a > 0, 1)[:, None] * jnp.all(a > -9), (3, 4)),
     "scans": (lambda a: jnp.cumsum(a, 0) + jnp.cumprod(a, 1) + lax.cummax(a, 0) + lax.cummin(a, 1) + lax.cumlogsumexp(a, 0)
               + lax.cumsum(a, 1, reverse=True), (3, 4)),
+    "scans of equal elements": (lambda a: lax.cummax(a - lax.stop_gradient(a), 1) + lax.cummin(a - lax.stop_gradient(a), 0, reverse=True), (3, 4)),
     "associative scan": (lambda a: lax.associative_scan(lambda x, y: x * y + y, a), (5, 4)),
     "sorting": (lambda a: jnp.sort(a, 1) * np.arange(4.0) + jnp.take_along_axis(a, jnp.argsort(-a, 1), 1), (3, 4)),
     "sort with values": (lambda a, b: lax.sort((a, b), num_keys=1)[1], (3, 4), (3, 4)),
@@ -166,6 +167,10 @@ CASES = {
     "convolution of volumes": (lambda x, w: _conv(x, w, ("NDHWC", "DHWIO", "NDHWC"), (1, 1, 1), "VALID"), (1, 3, 4, 4, 2), (2, 2, 3, 2, 3)),
     "pooling": (lambda x: _pool(x, -jnp.inf, lax.max) + _pool(x, 0.0, lax.add) + _pool(x, jnp.inf, lax.min), (2, 6, 7, 3)),
     "pooling with borders": (lambda x: _pool(x, -jnp.inf, lax.max, "SAME") * _pool(x, 0.0, lax.add, "SAME"), (2, 5, 6, 3)),
+    "windows by slices": (lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 2, 2, 1), (1, 2, 2, 1), "VALID")
+                          + lax.reduce_window(_whole(x), 0, lax.add, (2, 2, 2, 1), (1, 2, 2, 1), "VALID"), (2, 6, 7, 3)),
+    "windows with dilation": (lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 2, 2, 1), (1, 1, 1, 1), ((0, 0), (3, 0), (0, -1), (0, 0)), (1, 2, 1, 1),
+                                                          (1, 1, 2, 1)), (2, 4, 5, 3)),
     "scan": (_lstm, (5, 12), (4, 2)),
     "reverse scan": (lambda a: lax.scan(lambda c, x: (c * 0.5 + x, c * x), jnp.zeros(4), a, reverse=True)[1], (5, 4)),
     "loops": (lambda a: lax.fori_loop(0, 3, lambda i, x: x * a + i, a)

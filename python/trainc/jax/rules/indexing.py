@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...emit import BYTES, FLOATS, Value
+from ...emit import FLOATS, Value, lowest
 from ..translate import Translator, Unsupported, is_known, rule
 
 
@@ -184,8 +184,7 @@ def _is_of(t: Translator, rows: _Rows, row: Value, width: int) -> Value:
 
 def _combined(t: Translator, x: Value, rows: _Rows, row: Value, values: Value, keep: Value | None, kind: str) -> Value:
     """Every row and all updates, of which those of other rows are neutral."""
-    lowest = -math.inf if x.dtype in FLOATS else -(1 << 8 * BYTES[x.dtype] - 1)
-    neutral = {"max": lowest, "min": -lowest if x.dtype in FLOATS else -1 - lowest, "mul": 1}[kind]
+    neutral = {"max": lowest(x.dtype), "min": -lowest(x.dtype) - (x.dtype not in FLOATS), "mul": 1}[kind]
     mine = _is_of(t, rows, row, values.shape[1])
     mine = mine if keep is None else t.b.binary("and", mine, t.b.transpose(keep, [1, 0]))
     mine = t.b.reshape(mine, [*mine.shape, 1])

@@ -1,19 +1,22 @@
 """Products, convolutions and windows."""
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ... import dimensions
-from ...emit import FLOATS, Value
+from ...emit import FLOATS, Value, lowest
 from ..translate import Translator, Unsupported, dtype_of, rule
 
 
 @rule("dot_general")
 def dot_general(t: Translator, a: Value, b: Value, *, dimension_numbers: Any, preferred_element_type: Any = None) -> Value:
     (contracted_a, contracted_b), (batch_a, batch_b) = dimension_numbers
-    dtype = t.out.dtype
+    dtype = min(t.out.dtype, a.dtype, b.dtype, key=FLOATS.index) if t.out.dtype in FLOATS else t.out.dtype  # the widest
     if dtype != a.dtype or dtype != b.dtype:
         a, b = t.b.cast(a, dtype), t.b.cast(b, dtype)
     free_a = [d for d in range(a.rank) if d not in (*contracted_a, *batch_a)]
@@ -71,14 +74,15 @@ def convolution(t: Translator, x: Value, weight: Value, *, window_strides: Seque
 
 # Windows.
 
-@rule("reduce_window_max", "reduce_window_min", "reduce_window_sum")
+@rule("reduce_window_max", "reduce_window_min", "reduce_window_sum", wide=True)
 def window(t: Translator, x: Value, *, window_dimensions: Sequence[int], window_strides: Sequence[int], padding: Sequence[tuple[int, int]],
            base_dilation: Sequence[int], window_dilation: Sequence[int]) -> Value:
     """Maxima have their gradient at the first of equal elements."""
     kind = t.equation.primitive.name.removeprefix("reduce_window_")
     space = [d for d in range(x.rank) if (window_dimensions[d], window_strides[d], tuple(padding[d])) != (1, 1, (0, 0))]
-    if set(base_dilation) != {1} or set(window_dilation) != {1} or len(space) > 2 or x.dtype.startswith("i"):
-        raise Unsupported("windows with dilation, over more than two dimensions, or of integers")
+    is_plain = set(base_dilation) == set(window_dilation) == {1} and x.dtype in FLOATS
+    if not is_plain or len(space) > 2 or any(max(padding[d]) >= window_dimensions[d] or min(padding[d]) < 0 for d in space):
+        return _by_slices(t, kind, x, window_dimensions, window_strides, padding, base_dilation, window_dilation)
     others = [d for d in range(x.rank) if d not in space]
     order = [*others, *space]
     moved = t.b.transpose(x, order)
@@ -95,3 +99,20 @@ def window(t: Translator, x: Value, *, window_dimensions: Sequence[int], window_
         result = t.b.unary("neg", result) if kind == "min" else result
     result = t.b.reshape(result, [t.out.shape[d] for d in order])
     return t.b.transpose(result, [order.index(d) for d in range(x.rank)])
+
+
+def _by_slices(t: Translator, kind: str, x: Value, windows: Sequence[int], strides: Sequence[int], padding: Sequence[tuple[int, int]],
+               base_dilation: Sequence[int], window_dilation: Sequence[int]) -> Value:
+    """A slice for each place in the window."""
+    if math.prod(windows) > 1000:
+        raise Unsupported(f"windows of {math.prod(windows)} elements: expected 1000 at most, or two dimensions without dilation")
+    neutral = {"sum": 0.0, "max": lowest(x.dtype), "min": -lowest(x.dtype) - (x.dtype not in FLOATS)}[kind]
+    low, high = ([max(0, n) for n in side] for side in zip(*padding))
+    x = t.b.pad(x, low, high, [n - 1 for n in base_dilation], neutral)
+    cut = [max(0, -n) for n, _ in padding]
+    slices = [t.b.slice(x, [c + i * n for c, i, n in zip(cut, at, window_dilation)], t.out.shape, strides) for at in np.ndindex(*windows)]
+    if kind == "sum":
+        return functools.reduce(functools.partial(t.b.binary, "add"), slices)
+    stacked = t.b.concat([t.b.reshape(v, [1, *v.shape]) for v in slices], 0)
+    first = dimensions.argument(t.b, stacked, 0, kind == "max", True)
+    return t.b.reshape(t.b.gather(stacked, first, 0), t.out.shape)

@@ -4,6 +4,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+
 from ... import dimensions
 from ...emit import Value
 from ..translate import Translator, Unsupported, rule
@@ -26,9 +28,7 @@ def argument(t: Translator, x: Value, *, axes: Sequence[int], index_dtype: Any) 
     return dimensions.argument(t.b, x, axes[0], t.equation.primitive.name == "argmax")
 
 
-SCANS = {"cumsum": dimensions.cumsum, "cumprod": dimensions.cumprod, "cumlogsumexp": dimensions.logcumsumexp,
-         "cummax": lambda b, x, dim: dimensions.cumulative_extremum(b, "max", x, dim),
-         "cummin": lambda b, x, dim: dimensions.cumulative_extremum(b, "min", x, dim)}
+SCANS = {"cumsum": dimensions.cumsum, "cumprod": dimensions.cumprod, "cumlogsumexp": dimensions.logcumsumexp}
 
 
 @rule(*SCANS, wide=True)
@@ -36,6 +36,15 @@ def scan(t: Translator, x: Value, *, axis: int, reverse: bool) -> Value:
     x = dimensions.flip(t.b, x, [axis]) if reverse else x
     result = SCANS[t.equation.primitive.name](t.b, x, axis)
     return dimensions.flip(t.b, result, [axis]) if reverse else result
+
+
+@rule("cummax", "cummin")
+def extrema(t: Translator, x: Value, *, axis: int, reverse: bool) -> Value:
+    """In JAX's order, by which equal elements share the gradient."""
+    combine = {"cummax": jax.lax.max, "cummin": jax.lax.min}[t.equation.primitive.name]
+    aval = t.equation.invars[0].aval
+    closed = jax.make_jaxpr(lambda x: jax.lax.associative_scan(combine, x, reverse, axis))(jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+    return t.inline(closed, [x])[0]
 
 
 @rule("sort")
