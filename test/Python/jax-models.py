@@ -358,6 +358,28 @@ def many_keys():
             tj.export(children, params, (key, n, a, b), optimizer=tj.sgd(0.1))
 
 
+def without_elements():
+    """What has no elements is no input; names of large constants make way."""
+    def loss(params, state, *batch):
+        x, k, none = batch
+        y = (x @ params["constant"][0] + none.sum()) * k
+        return jnp.mean((y - np.sin(np.arange(3000.0)).mean() * jnp.cos(np.arange(3000.0) * y.sum()).mean())**2), state
+
+    jax.config.update("jax_enable_x64", False)
+    try:
+        warnings.simplefilter("ignore")
+        params, state, batch = {"constant": [normal(3).astype(np.float32)]}, normal(2), (normal(4, 3), np.arange(4), np.zeros((0, 2)))
+        exported = tj.export(loss, params, batch, state=state, optimizer=tj.sgd(0.1))
+        assert exported.inputs["step"].keys() == {"batch_0", "batch_1"} and "constant.0_" in exported.weights
+        with exported.step(threads=1, cache_dir=CACHE) as step:
+            for given in (batch, batch, (jnp.asarray(batch[0]), batch[1].astype(np.int32), None), (normal(4, 3), *batch[1:])):
+                expected = loss(exported.params(step), state, *(x if x is not None else batch[2] for x in given))[0]
+                assert abs(step(*given).loss - expected) < 1e-5
+    finally:
+        warnings.simplefilter("error")
+        jax.config.update("jax_enable_x64", True)
+
+
 def errors():
     loss, params, _, batch = mlp()
     bad, sgd = trainc.UnsupportedError, tj.sgd(0.1)
@@ -366,6 +388,8 @@ def errors():
             (["nothing is trained"], (lambda p, b: jnp.sum(b["x"]), params, batch), {}),
             (["precision='bf16' and f64 in step", "jax-models.py"], (lambda p, x: jnp.mean(p % 0.5), np.ones(2, np.float32), (batch,)),
              {"precision": "bf16"}),
+            (["two outputs of step are called b"], (lambda p, x: (jnp.mean(p), {"a": {"b": x}, "b": x}), np.ones(2), (normal(2),)), {}),
+            (["is called step, as an entry"], (lambda p, x: jnp.mean(p["step"]), {"step": np.ones(2)}, (normal(2),)), {}),
             (["holds NaN"], (lambda p, b: jnp.sum(p["w"]), {"w": np.full(3, np.nan)}, batch), {}),
             (["two leaves of params"], (loss, {"a.b": np.ones(2), "a": {"b": np.ones(2)}}, batch), {}),
             (["returns (loss, state)"], (lambda p, s, b: (loss(p, b), 1), params, batch), {"state": {"n": np.zeros(2)}}),
@@ -376,7 +400,7 @@ def errors():
             tj.export(*arguments, optimizer=sgd, **more)
 
 
-OTHERS = {f.__name__: f for f in (windows, untrained, draws, narrow, many_keys, errors)}
+OTHERS = {f.__name__: f for f in (windows, untrained, draws, narrow, without_elements, many_keys, errors)}
 
 
 if __name__ == "__main__":

@@ -112,7 +112,9 @@ class Batch:
 def _names_of(function: Callable[..., Any], count: int, skipped: int) -> list[str]:
     """Of the arguments behind the first ones."""
     names: list[str] = []
-    for p in list(inspect.signature(function).parameters.values())[skipped:]:
+    for i, p in enumerate(inspect.signature(function).parameters.values()):
+        if i < skipped and p.kind is not p.VAR_POSITIONAL:
+            continue
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
             names.append(p.name)
         elif p.kind is p.VAR_POSITIONAL:

@@ -112,7 +112,11 @@ class _Entry:
             raise UnsupportedError(f"{label} of {self.name}: {error}") from None
 
     def outputs(self, results: Any, name: str) -> list[tuple[str, Value]]:
-        return [(label, self.value(label, x)) for label, x in labelled(results, name)]
+        items = labelled(results, name)
+        labels = [label for label, _ in items]
+        if twice := sorted({label for label in labels if labels.count(label) > 1}):
+            raise UnsupportedError(f"two outputs of {self.name} are called {', '.join(twice)}: expected keys of their own")
+        return [(label, self.value(label, x)) for label, x in items]
 
     def text(self, head: str) -> list[str]:
         ports = ", ".join(f"%{name}: {type}" for name, type in self.inputs.items())
@@ -161,7 +165,10 @@ def export(loss_fn: Callable[..., Any], params: Any, example_batch: Any, *, opti
     _refuse(steps, "the loss")
     if steps[0].t.drawn:
         warn("the step draws by its own seed, not by the bits of its random keys: other numbers of the same distributions")
-    taken = {*model.tensors, *(evals or {}), *(step.name for step in steps)}
+    named = {*(evals or {}), *(step.name for step in steps)}
+    if same := sorted(named & model.tensors.keys()):
+        raise UnsupportedError(f"a parameter or state is called {', '.join(same)}, as an entry is: expected another name")
+    taken = {*model.tensors, *named}
     groups = groups_of(optimizer, trees[0].filled([abstract(x) for _, x in trees[0].arrays()]), trees[0].names, taken, ema)
     losses = [_loss(step) for step in steps]
     carried = frozenset().union(*(step.t.carried(loss) for step, (loss, _) in zip(steps, losses)))
@@ -219,7 +226,7 @@ def _warn_of_version() -> None:
 def _entry(name: str, function: Callable[..., Any], example: Any, model: _Model, rng_args: Collection[str | int], evaluated: bool = False) -> _Entry:
     batch = Batch.of(function, example, len(model.trees), rng_args)
     traced = trace(function, model.trees, batch)
-    t = Translator(Builder(), model.constants, not evaluated)
+    t = Translator(Builder(), model.constants, model.tensors, not evaluated)
     entry = _Entry(name, batch, traced, t)
     arguments = [_tensor(t, tensor, x) for tree in model.trees for tensor, x in tree.arrays()]
     arguments += [_input(entry, key, x) for key, x in batch.arrays.items()]
@@ -254,6 +261,8 @@ def _input(entry: _Entry, name: str, x: Any) -> Any:
         type = Type(tuple(x.shape), "i8" if dtype == np.uint8 else stored_type(dtype))
     except Unsupported as error:
         raise UnsupportedError(f"input {name}: {error}" + (" (a random key is named in rng_args)" if dtype == np.uint32 else "")) from None
+    if type.elements == 0:
+        return np.zeros(type.shape, dtype)
     entry.inputs[name] = type
     value = Value(f"%{name}", type)
     if dtype != np.uint8:

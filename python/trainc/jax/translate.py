@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from jax.extend import core, source_info_util
 
 from .. import functions
 from ..dimensions import progression
-from ..emit import FLOATS, Builder, Type, Value, compute_type
+from ..emit import FLOATS, Builder, Type, Value, compute_type, free_name
 from .keys import Count, Keys, followed
 
 DTYPES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16", "int64": "i64", "int32": "i32", "int16": "i16",
@@ -131,6 +131,7 @@ class Translator:
 
     builder: Builder
     constants: dict[str, np.ndarray]  # buffers made of large constants, shared by all entries
+    taken: Collection[str] = ()  # names that these have not
     trains: bool = True  # has gradients
     read: dict[str, Type] = field(default_factory=dict)  # tensors of the module that the body reads
     findings: list[Finding] = field(default_factory=list)
@@ -221,7 +222,7 @@ class Translator:
             if other.dtype == data.dtype and other.shape == data.shape and other.tobytes() == data.tobytes():
                 break
         else:
-            name = f"constant.{len(self.constants)}"
+            name = free_name(f"constant.{len(self.constants)}", self.taken)
             self.constants[name] = data
         self.read[name] = type_of(data)
         return self.b.cast(self.b.read(name, self.read[name]), type.dtype)

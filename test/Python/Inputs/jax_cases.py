@@ -169,8 +169,8 @@ CASES = {
     "pooling with borders": (lambda x: _pool(x, -jnp.inf, lax.max, "SAME") * _pool(x, 0.0, lax.add, "SAME"), (2, 5, 6, 3)),
     "windows by slices": (lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 2, 2, 1), (1, 2, 2, 1), "VALID")
                           + lax.reduce_window(_whole(x), 0, lax.add, (2, 2, 2, 1), (1, 2, 2, 1), "VALID"), (2, 6, 7, 3)),
-    "windows with dilation": (lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 2, 2, 1), (1, 1, 1, 1), ((0, 0), (3, 0), (0, -1), (0, 0)), (1, 2, 1, 1),
-                                                          (1, 1, 2, 1)), (2, 4, 5, 3)),
+    "windows with dilation": (lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 2, 2, 1), (1, 1, 1, 1), ((0, 0), (3, 0), (0, -1), (0, 0)),
+                                                          (1, 2, 1, 1), (1, 1, 2, 1)), (2, 4, 5, 3)),
     "scan": (_lstm, (5, 12), (4, 2)),
     "reverse scan": (lambda a: lax.scan(lambda c, x: (c * 0.5 + x, c * x), jnp.zeros(4), a, reverse=True)[1], (5, 4)),
     "loops": (lambda a: lax.fori_loop(0, 3, lambda i, x: x * a + i, a)
@@ -186,6 +186,7 @@ CASES = {
     "a loop without steps": (lambda a: lax.scan(lambda c, x: (c * x, x), a[0], a[:0])[0] * jnp.concatenate(
         [lax.scan(lambda c, x: (c * x, x), a[0], a[:0])[1], a]), (3, 4)),
     "vmap": (jax.vmap(lambda a, b: jnp.where(a.sum() > 0, a @ b, b.sum()), (0, None)), (3, 4), (4,)),
+    "named axes": (jax.vmap(lambda a: a * lax.psum(a, "row") - lax.pmean(a, "row") * lax.pmax(lax.stop_gradient(a), "row"), axis_name="row"), (3, 4)),
     "gradient in the loss": (lambda a: jax.grad(lambda x: jnp.sum(jnp.sin(x)**2))(a), (3, 4)),
     "jacobian": (lambda a: jax.jacfwd(lambda x: jnp.tanh(x) * x.sum())(a), (4,)),
     "interpolation": (lambda a: jax.image.resize(a, (4, 8), "bilinear") + jnp.interp(np.array([0.25]), np.arange(2.0), a[:, 0]), (2, 4)),

@@ -16,7 +16,7 @@ from ..translate import Translator, Unsupported, dtype_of, rule
 @rule("dot_general")
 def dot_general(t: Translator, a: Value, b: Value, *, dimension_numbers: Any, preferred_element_type: Any = None) -> Value:
     (contracted_a, contracted_b), (batch_a, batch_b) = dimension_numbers
-    dtype = min(t.out.dtype, a.dtype, b.dtype, key=FLOATS.index) if t.out.dtype in FLOATS else t.out.dtype  # the widest
+    dtype = min((v for v in (t.out.dtype, a.dtype, b.dtype) if v in FLOATS), key=FLOATS.index, default=t.out.dtype)  # the widest
     if dtype != a.dtype or dtype != b.dtype:
         a, b = t.b.cast(a, dtype), t.b.cast(b, dtype)
     free_a = [d for d in range(a.rank) if d not in (*contracted_a, *batch_a)]

@@ -21,6 +21,15 @@ def reduce(t: Translator, x: Value, *, axes: Sequence[int]) -> Value:
     return t.b.reduce(kind, x, axes)
 
 
+@rule("psum", "pmax", "pmin")
+def collective(t: Translator, *operands: Value, axes: Sequence[Any]) -> list[Value]:
+    """Over dimensions to which vmap gave a name."""
+    if not all(isinstance(axis, int) for axis in axes):
+        raise Unsupported(f"a reduction over {axes}: expected axes of vmap")
+    kind = {"psum": "sum", "pmax": "max", "pmin": "min"}[t.equation.primitive.name]
+    return [t.b.reduce(kind, x, axes) for x in operands]
+
+
 @rule("argmax", "argmin")
 def argument(t: Translator, x: Value, *, axes: Sequence[int], index_dtype: Any) -> Value:
     if x.dtype == "i1":
