@@ -320,6 +320,7 @@ def acosh(b: Builder, x: Value) -> Value:
     one, stopped = b.like(1, x), b.unary("stop_gradient", x)
     below = b.binary("sub", stopped, one)
     inside = b.binary("mul", below, b.binary("add", stopped, one))
+    inside = b.select(b.compare("lt", stopped, one), b.like(math.nan, x), inside)
     return _inverse_hyperbolic(b, x, stopped, inside, b.binary("add", below, b.unary("sqrt", inside)))
 
 
