@@ -12,7 +12,7 @@ from typing import Any
 from ._files import beside, temporary
 from .compiler import compile
 from .emit import Type, number
-from .errors import UnsupportedError
+from .errors import UnsupportedError, warn
 from .step import Step
 
 SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
@@ -72,6 +72,13 @@ class Exported:
             self._write_weights(weights)
             step.load_weights(weights)
         return step
+
+
+def warn_of_version(library: str, version: str, tested: Sequence[tuple[int, int]]) -> None:
+    """Says so if `version` is not between the oldest and the newest one that the export is tested with."""
+    if not tested[0] <= tuple(map(int, version.split("+")[0].split(".")[:2])) <= tested[1]:
+        names = dict.fromkeys(".".join(map(str, v)) for v in tested)
+        warn(f"{library} {version}: the export is tested with {library} {' to '.join(names)}")
 
 
 def listed_entries(inputs: Mapping[str, Mapping[str, Type]]) -> str:

@@ -33,6 +33,12 @@ def sign(b: Builder, x: Value) -> Value:
     return b.unary("stop_gradient", b.binary("sub", up, down)) if not x.dtype.startswith("i") else b.binary("sub", up, down)
 
 
+def from_uint8(b: Builder, x: Value) -> Value:
+    """Of i8 that holds the bits of numbers from 0 to 255 these, in i32."""
+    x = b.cast(x, "i32")
+    return b.select(b.compare("lt", x, b.like(0, x)), b.binary("add", x, b.like(256, x)), x)
+
+
 def signbit(b: Builder, x: Value) -> Value:
     """1 / x tells -0 from 0."""
     zero = b.like(0, x)

@@ -13,13 +13,11 @@ from jax.extend import core
 
 from .._entry import mapped
 from ..errors import UnsupportedError
+from .keys import is_key
+
 
 def is_array(x: Any) -> bool:
     return isinstance(x, jax.Array | np.ndarray | np.generic)
-
-
-def is_key(x: Any) -> bool:
-    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def is_float(x: Any) -> bool:

@@ -13,11 +13,12 @@ import numpy as np
 from ..emit import FLOATS, Builder, Type, Value, listed, quoted, symbol
 from ..errors import InvalidArgumentError, UnsupportedError, warn
 from ..exported import Exported as Base
-from ..exported import clauses_of, labelled, listed_entries
+from ..exported import clauses_of, labelled, listed_entries, warn_of_version
+from ..functions import from_uint8
 from ..step import Step
 from . import rules, structures  # noqa: F401, registers them
-from .capture import Batch, Traced, Tree, abstract, is_float, is_key, trace, with_results
-from .keys import Count, Keys, keys_of
+from .capture import Batch, Traced, Tree, abstract, is_float, trace, with_results
+from .keys import Count, Keys, is_key, keys_of
 from .optim import Optimizer, groups_of
 from .translate import Translator, Unsupported, dtype_of, stored_type
 
@@ -152,7 +153,7 @@ def export(loss_fn: Callable[..., Any], params: Any, example_batch: Any, *, opti
 
     UnsupportedError lists all equations that cannot be translated, each with its line in the user's program.
     """
-    _warn_of_version()
+    warn_of_version("jax", jax.__version__, TESTED)
     trees = [Tree.of(params, "params", lambda x: not is_float(x))]
     if state is not None:
         trees.append(Tree.of(state, "state", lambda x: False))
@@ -216,13 +217,6 @@ def _module(model: _Model, entries: Sequence[_Entry], heads: Sequence[str], step
                     log=[line for e in entries for line in e.t.log])
 
 
-def _warn_of_version() -> None:
-    version = tuple(map(int, jax.__version__.split(".")[:2]))
-    if not TESTED[0] <= version <= TESTED[1]:
-        oldest, newest = (".".join(map(str, v)) for v in TESTED)
-        warn(f"jax {jax.__version__}: the export is tested with jax {oldest}" + (f" to {newest}" if oldest != newest else ""))
-
-
 def _entry(name: str, function: Callable[..., Any], example: Any, model: _Model, rng_args: Collection[str | int], evaluated: bool = False) -> _Entry:
     batch = Batch.of(function, example, len(model.trees), rng_args)
     traced = trace(function, model.trees, batch)
@@ -268,9 +262,7 @@ def _input(entry: _Entry, name: str, x: Any) -> Any:
     if dtype != np.uint8:
         return value
     entry.unsigned.add(name)
-    b = entry.t.b
-    value = b.cast(value, "i32")
-    return b.select(b.compare("lt", value, b.like(0, value)), b.binary("add", value, b.like(256, value)), value)
+    return from_uint8(entry.t.b, value)
 
 
 def _refuse(entries: Sequence[_Entry], what: str) -> None:

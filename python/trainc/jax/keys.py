@@ -79,7 +79,7 @@ def _moved(equation: core.JaxprEqn, operands: Sequence[Any]) -> list[Keys]:
     """What moves elements: JAX does, with numbers in place of keys."""
     if any(isinstance(x, Value | Count) for x in operands):
         raise ValueError("a random key that depends on data")
-    arrays = [x.made if isinstance(x, Keys) else _constants(x) if _is_key(x) else None for x in operands]
+    arrays = [x.made if isinstance(x, Keys) else _constants(x) if is_key(x) else None for x in operands]
     every = [key for made in arrays if made is not None for key in made.reshape(-1)]
     begin, given = 0, []
     for x, made in zip(operands, arrays):
@@ -98,7 +98,7 @@ def _moved(equation: core.JaxprEqn, operands: Sequence[Any]) -> list[Keys]:
     return [Keys(table[x.reshape(-1)].reshape(x.shape), raw) for x in numbers]
 
 
-def _is_key(x: Any) -> bool:
+def is_key(x: Any) -> bool:
     return isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 

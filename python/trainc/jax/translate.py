@@ -333,8 +333,7 @@ def evaluated(equation: core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
 IGNORED = {"sharding", "out_sharding", "accuracy", "precision", "weak_type", "indices_are_sorted"}
 HINTS = {"debug_callback": ": nothing is printed or called from a step", "debug_print": ": nothing is printed from a step",
          "pure_callback": ": a step does not call Python",
-         "random_bits": ": raw bits of a key; expected uniform, normal, bernoulli, categorical, randint, permutation of jax.random",
-         "while": ": a loop whose end depends on data; expected lax.scan, or a fori_loop with bounds that are known"}
+         "random_bits": ": raw bits of a key; expected uniform, normal, bernoulli, categorical, randint, permutation of jax.random"}
 WITHIN = {"reshape", "broadcast_in_dim", "transpose", "slice", "squeeze", "concatenate", "stack", "unstack", "split", "expand_dims", "gather", "rev",
           "copy", "select_n", "max", "min", "clamp", "reduce_max", "reduce_min", "dynamic_slice", "dynamic_update_slice", "pad", "iota", "sort",
           "scatter", "div", "rem", "tile", "and", "or", "xor", "cummax", "cummin"}  # their results are from the range of their operands

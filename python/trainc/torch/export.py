@@ -236,13 +236,6 @@ def _refuse(findings: Sequence[Finding], what: str) -> None:
                                "nothing was exported; trainc.torch.report(model, batch) lists every operation with its translation", unique)
 
 
-def _warn_of_version() -> None:
-    version = tuple(map(int, torch.__version__.split("+")[0].split(".")[:2]))
-    if not TESTED[0] <= version <= TESTED[1]:
-        oldest, newest = (".".join(map(str, v)) for v in TESTED)
-        warn(f"torch {torch.__version__}: the export is tested with torch {oldest} to {newest}")
-
-
 def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[..., Any] | None = None,
            optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None, *, scheduler: Any = None,
            clip_grad_norm: float | None = None, clip_grad_value: float | None = None, accumulate: int = 1, precision: str | None = None,
@@ -286,7 +279,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     UnsupportedError lists all operations that cannot be translated, each with its line in the user's program. Hooks of gradients and of
     optimizers, and backwards of a torch.autograd.Function, which a step would not call, are refused, too.
     """
-    _warn_of_version()
+    exported.warn_of_version("torch", torch.__version__, TESTED)
     _refuse_tensors(model, precision)
     if frozen not in (None, "int8"):
         raise UnsupportedError(f"frozen {frozen!r}: expected None or 'int8'")

@@ -16,6 +16,7 @@ from torch.fx.node import map_aggregate
 
 from ..dimensions import progression
 from ..emit import Builder, Type, Value, compute_type
+from ..functions import from_uint8
 from .capture import PREFIX, Origin, origin_of
 from .graphs import is_assertion, is_random
 
@@ -304,8 +305,7 @@ class Translator:
             if meta.dtype == torch.uint8:
                 self.unsigned.add(name)
                 self.inputs[name] = type_of(meta.view(torch.int8))
-                x = self.b.cast(Value(f"%{name}", self.inputs[name]), "i32")
-                return self.b.select(self.b.compare("lt", x, self.b.like(0, x)), self.b.binary("add", x, self.b.like(256, x)), x)
+                return from_uint8(self.b, Value(f"%{name}", self.inputs[name]))
             self.inputs[name] = type_of(meta)
             return Value(f"%{name}", self.inputs[name])
         name = spec.target.removeprefix(PREFIX)

@@ -90,21 +90,17 @@ def power(t: Translator, x: Value, y: Value) -> Value:
     return t.b.binary("pow", x, t.b.cast(y, x.dtype))
 
 
-def _function(primitive: str, name: str | None = None) -> None:
-    made = getattr(functions, name or primitive)
+def _function(primitive: str) -> None:
+    made = getattr(functions, primitive)
 
     @rule(primitive, wide=True)
     def translate(t: Translator, x: Value) -> Value:
         return made(t.b, x)
 
 
-for _primitive in ("expm1", "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "lgamma", "digamma"):
+for _primitive in ("exp2", "expm1", "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "erf_inv", "lgamma",
+                   "digamma"):
     _function(_primitive)
-
-
-@rule("exp2", wide=True)
-def exp2(t: Translator, x: Value) -> Value:
-    return t.b.unary("exp", t.b.binary("mul", x, t.b.like(math.log(2.0), x)))
 
 
 @rule("cbrt", wide=True)
@@ -213,8 +209,3 @@ def stop_gradient(t: Translator, x: Value) -> Value:
 @rule("copy", "copy_p", "name", "sharding_constraint", "device_put", "pvary", "optimization_barrier", "mesh_cast", "layout_constraint")
 def same(t: Translator, *operands: Any, **_: Any) -> Any:
     return operands
-
-
-@rule("erf_inv", wide=True)
-def erf_inv(t: Translator, x: Value) -> Value:
-    return functions.erf_inv(t.b, x)

@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from ...dimensions import rows_of
 from ...emit import FLOATS, Value, lowest
 from ..translate import Translator, Unsupported, is_known, rule
 
 
 def _mode(mode: Any) -> str:
-    """"clip", "fill" (what is outside is filled, or dropped) or "inside"."""
+    """"clip", or "fill": what is outside is filled, or dropped."""
     name = str(getattr(mode, "name", mode)).rsplit(".", 1)[-1].lower()
     return {"clip": "clip", "fill_or_drop": "fill", "promise_in_bounds": "clip"}.get(name) or _refused(name)
 
@@ -70,17 +71,6 @@ class _Rows:
         return self.t.b.reshape(self.t.b.broadcast(self.inside, self.all), shape)
 
 
-def _rows_at(t: Translator, matrix: Value, row: Value) -> Value:
-    """Rows by their numbers, of any type."""
-    b, width = t.b, matrix.shape[1]
-    if matrix.dtype in FLOATS:
-        return b.embedding(matrix, row)
-    given = b.cast(matrix, "i8") if matrix.dtype == "i1" else matrix
-    count = row.type.elements
-    taken = b.gather(given, b.broadcast(b.reshape(row, [count, 1]), [count, width]), 0)
-    return b.cast(b.reshape(taken, [*row.shape, width]), matrix.dtype)
-
-
 @rule("gather")
 def gather(t: Translator, x: Value, indices: Any, *, dimension_numbers: Any, slice_sizes: Sequence[int], mode: Any, unique_indices: bool,
            fill_value: Any = None) -> Value:
@@ -102,7 +92,7 @@ def gather(t: Translator, x: Value, indices: Any, *, dimension_numbers: Any, sli
         taken = t.b.gather(t.b.reshape(t.b.transpose(given, rows.order), [*outer, x.shape[indexed[0]]]), places, len(batch))
         taken = t.b.cast(t.b.reshape(taken, [*rows.of, 1]), x.dtype)
     else:
-        taken = _rows_at(t, rows.matrix(x), rows.row)
+        taken = rows_of(t.b, rows.matrix(x), 0, rows.row)
     if _mode(mode) == "fill" and not is_inside and indexed:
         filler = _filler(fill_value, t.equation.outvars[0].aval.dtype)
         taken = t.b.select(rows.inside_in(*rows.all, 1), taken, t.b.splat(filler, (), x.dtype))
@@ -206,7 +196,7 @@ def _replaced(t: Translator, x: Value, rows: _Rows, row: Value, values: Value, k
         last = t.b.reshape(t.b.scatter_add(row, number, 0, rows.count), [rows.count])
     is_updated = t.b.reshape(t.b.compare("gt", last, t.b.splat(0, (), "i32")), [rows.count, 1])
     at = t.b.binary("max", t.b.binary("sub", last, t.b.splat(1, (), "i32")), t.b.splat(0, (), "i32"))
-    return rows.back(t.b.select(is_updated, _rows_at(t, values, at), rows.matrix(x)))
+    return rows.back(t.b.select(is_updated, rows_of(t.b, values, 0, at), rows.matrix(x)))
 
 
 def _box(t: Translator, x: Value, places: Sequence[int], updates: Value, indexed: Sequence[int], sizes: Mapping[int, int], offsets: Sequence[int],

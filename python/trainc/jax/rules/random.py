@@ -8,7 +8,7 @@ from jax.extend import core
 
 from ...emit import Value
 from ..keys import Keys
-from ..translate import Translator, Unsupported, is_known, named, primitives_of, type_of
+from ..translate import Translator, Unsupported, is_known, named, primitives_of
 
 
 def _draws(t: Translator, jaxpr: core.Jaxpr, keys: Any) -> bool:
@@ -78,14 +78,3 @@ def shuffle(t: Translator, jaxpr: core.Jaxpr, key: Any, x: Any, *rest: Any) -> V
     dim = dims.pop()
     _, places = t.b.sort(t.b.random("uniform", x.shape, "f32"), dim)
     return t.b.gather(x, places, dim)
-
-
-@named("log_softmax")
-def log_softmax(t: Translator, jaxpr: core.Jaxpr, x: Any, *rest: Any) -> Value | None:
-    """jax.nn.log_softmax without `where`."""
-    names = list(primitives_of(jaxpr))
-    maxima = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "reduce_max"]
-    expected = ["reduce_max", "max", "broadcast_in_dim", "stop_gradient", "sub", "exp", "reduce_sum", "broadcast_in_dim", "log", "sub"]
-    if rest or names != expected or len(maxima[0].params["axes"]) != 1 or not isinstance(x, Value) or type_of(jaxpr.outvars[0].aval) != x.type:
-        return None
-    return t.b.softmax(x, maxima[0].params["axes"][0], log=True)

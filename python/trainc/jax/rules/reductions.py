@@ -1,14 +1,15 @@
-"""Reductions, scans, sorting."""
+"""Reductions, scans, sorting, softmax."""
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+from jax.extend import core
 
 from ... import dimensions
 from ...emit import Value
-from ..translate import Translator, Unsupported, rule
+from ..translate import Translator, Unsupported, named, primitives_of, rule, type_of
 
 
 @rule("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or")
@@ -73,3 +74,14 @@ def _gathered(t: Translator, x: Value, places: Value, dim: int) -> Value:
 @rule("top_k")
 def top_k(t: Translator, x: Value, *, k: int, axis: int) -> tuple[Value, Value]:
     return dimensions.topk(t.b, x, k, axis)
+
+
+@named("log_softmax")
+def log_softmax(t: Translator, jaxpr: core.Jaxpr, x: Any, *rest: Any) -> Value | None:
+    """jax.nn.log_softmax without `where`."""
+    names = list(primitives_of(jaxpr))
+    maxima = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "reduce_max"]
+    expected = ["reduce_max", "max", "broadcast_in_dim", "stop_gradient", "sub", "exp", "reduce_sum", "broadcast_in_dim", "log", "sub"]
+    if rest or names != expected or len(maxima[0].params["axes"]) != 1 or not isinstance(x, Value) or type_of(jaxpr.outvars[0].aval) != x.type:
+        return None
+    return t.b.softmax(x, maxima[0].params["axes"][0], log=True)
