@@ -87,6 +87,11 @@ def listed(data: bytes, type: Type) -> str:
     return f'dense<"0x{data.hex().upper()}"> : {type}'
 
 
+def split(dims: Sequence[Sequence[str]]) -> str:
+    """The clause of a parameter, an input or a constraint that is sharded: of each dimension the axes."""
+    return f" split({', '.join(f'[{chr(44).join(axes)}]' for axes in dims)})" if any(dims) else ""
+
+
 def integers(values: Iterable[int]) -> str:
     return "[" + ", ".join(map(str, values)) + "]"
 

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,11 @@ def labelled(results: Any, name: str) -> list[tuple[str, Any]]:
         items = [item for item in results if item is not None]
         return [x for i, item in enumerate(items) for x in labelled(item, name if len(items) == 1 else f"{name}_{i}")]
     return [] if results is None else [(name, results)]
+
+
+def mesh_lines(mesh: Collection[str]) -> list[str]:
+    """The mesh in a module, by its axes; `trainc --mesh` gives the sizes."""
+    return [f"train.mesh @mesh({', '.join(f'{axis} = 1' for axis in mesh)})"] if mesh else []
 
 
 def clauses_of(norm: float | None, value: float | None, accumulate: int, precision: str | None, precisions: Sequence[str]) -> str:

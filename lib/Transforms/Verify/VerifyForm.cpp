@@ -183,16 +183,19 @@ static LogicalResult verifyPlan(ModuleOp module) {
   return success();
 }
 
-/// What commands of `list` write, but collectives, which only pass on what others have
-/// made: slices, and arenas as wholes.
+/// What commands of `list` write, but collectives in place, which only pass on what
+/// others have made there: slices, and arenas as wholes.
 static DenseSet<Attribute> findWritten(ListOp list, SymbolTable &symbols) {
   DenseSet<Attribute> written;
-  for (auto command : list.getBody().getOps<CommandOpInterface>())
-    if (!isa<StartOp>(command))
-      for (const Access &access : command.getAccesses(symbols))
-        if (auto symbol = getAddress(access.buffer).getSymbol();
-            symbol && access.write)
-          written.insert(*symbol);
+  for (auto command : list.getBody().getOps<CommandOpInterface>()) {
+    auto start = dyn_cast<StartOp>(*command);
+    if (start && !start.getInput())
+      continue;
+    for (const Access &access : command.getAccesses(symbols))
+      if (auto symbol = getAddress(access.buffer).getSymbol();
+          symbol && access.write)
+        written.insert(*symbol);
+  }
   return written;
 }
 

@@ -13,13 +13,14 @@ import numpy as np
 from ..emit import FLOATS, Builder, Type, Value, listed, quoted, symbol
 from ..errors import InvalidArgumentError, UnsupportedError, warn
 from ..exported import Exported as Base
-from ..exported import clauses_of, labelled, listed_entries, warn_of_version
+from ..exported import clauses_of, labelled, listed_entries, mesh_lines, warn_of_version
 from ..functions import from_uint8
 from ..step import Step
 from . import rules, structures  # noqa: F401, registers them
 from .capture import Batch, Traced, Tree, abstract, is_float, trace, with_results
 from .keys import Count, Keys, is_key, keys_of
 from .optim import Optimizer, groups_of
+from .ranks import Ranks
 from .translate import Translator, Unsupported, dtype_of, stored_type
 
 TESTED = (0, 10), (0, 10)  # the oldest and the newest version of jax
@@ -89,6 +90,7 @@ class _Model:
 
     trees: list[Tree]
     tensors: dict[str, Any]  # parameters and state by name
+    ranks: Ranks
     constants: dict[str, np.ndarray] = field(default_factory=dict)
 
 
@@ -119,8 +121,8 @@ class _Entry:
             raise UnsupportedError(f"two outputs of {self.name} are called {', '.join(twice)}: expected keys of their own")
         return [(label, self.value(label, x)) for label, x in items]
 
-    def text(self, head: str) -> list[str]:
-        ports = ", ".join(f"%{name}: {type}" for name, type in self.inputs.items())
+    def text(self, head: str, ranks: Ranks) -> list[str]:
+        ports = ", ".join(f"%{name}: {type}{ranks.of_input(name)}" for name, type in self.inputs.items())
         return [head.replace("()", f"({ports})", 1) + " {", *self.body, "}"]
 
     def held(self) -> dict[str, Type]:
@@ -132,7 +134,7 @@ class _Entry:
 def export(loss_fn: Callable[..., Any], params: Any, example_batch: Any, *, optimizer: Optimizer, state: Any = None,
            rng_args: Collection[str | int] = (), clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
            accumulate: int = 1, precision: str | None = None, shapes: Sequence[Any] = (), evals: Mapping[str, Any] | None = None,
-           ema: float | None = None) -> Exported:
+           ema: float | None = None, mesh: Any = None, param_specs: Any = None, batch_specs: Any = None) -> Exported:
     """Translates one training step.
 
     loss_fn: a function of `params`, `state` if there is one, and the batch, that returns a scalar, the mean over the batch; or a pair of it
@@ -150,6 +152,10 @@ def export(loss_fn: Callable[..., Any], params: Any, example_batch: Any, *, opti
     evals: name -> function of params, state and `example_batch`, or a pair of a function and a batch. It returns an array, a tuple, or a
         dict of names.
     ema: the decay of a moving average of each parameter.
+    mesh: the ranks: a mesh of JAX, or a dict {"data": 2, "model": 2}. The example batches are those of one rank, the loss is a function of
+        all ranks' as one batch.
+    param_specs, batch_specs: PartitionSpecs for parameters and the batch, each a pytree prefix of them; None is replicated. Other batches
+        are sharded by the names of their inputs.
 
     UnsupportedError lists all equations that cannot be translated, each with its line in the user's program.
     """
@@ -157,7 +163,7 @@ def export(loss_fn: Callable[..., Any], params: Any, example_batch: Any, *, opti
     trees = [Tree.of(params, "params", lambda x: not is_float(x))]
     if state is not None:
         trees.append(Tree.of(state, "state", lambda x: False))
-    model = _Model(trees, {})
+    model = _Model(trees, {}, Ranks.of(mesh, param_specs, batch_specs, trees[0], Batch.of(loss_fn, example_batch, len(trees), rng_args)))
     for name, x in [pair for tree in trees for pair in tree.arrays()]:
         if name in model.tensors:
             raise UnsupportedError(f"parameters and state both have {name}: expected names of their own")
@@ -194,7 +200,8 @@ def export(loss_fn: Callable[..., Any], params: Any, example_batch: Any, *, opti
         _refuse_wide(entry, precision)
     ends = clauses_of(clip_grad_norm, clip_grad_value, accumulate, precision, ["bf16"])
     heads[:len(steps)] = [head + ends for head in heads[:len(steps)]]
-    return _module(model, entries, heads, len(steps), [g.text for g in groups if g.name in group_of.values()], group_of)
+    lines = mesh_lines(model.ranks.mesh) + [g.text for g in groups if g.name in group_of.values()]
+    return _module(model, entries, heads, len(steps), lines, group_of)
 
 
 def _module(model: _Model, entries: Sequence[_Entry], heads: Sequence[str], steps: int, lines: list[str], group_of: Mapping[str, str]) -> Exported:
@@ -204,9 +211,9 @@ def _module(model: _Model, entries: Sequence[_Entry], heads: Sequence[str], step
         kind = "param" if name in parameters else "buffer"
         end = "" if kind == "buffer" else f" optimizer({symbol(group_of[name])})" if name in group_of else " frozen"
         init = listed(model.constants[name].tobytes(), type) if name in model.constants else "zeros"
-        lines.append(f"train.{kind} {symbol(name)} : {type} init({init}){end}")
+        lines.append(f"train.{kind} {symbol(name)} : {type} init({init}){end}{model.ranks.of_parameter(name)}")
     for i, (entry, head) in enumerate(zip(entries, heads)):
-        lines += entry.text(f"train.{'step' if i < steps else 'eval'} {symbol(entry.name)}(){head}")
+        lines += entry.text(f"train.{'step' if i < steps else 'eval'} {symbol(entry.name)}(){head}", model.ranks)
     tensors = {**model.tensors, **model.constants}
     weights = {name: np.array(tensors[name], abstract(tensors[name]).dtype) for name in held}
     return Exported("\n".join(lines) + "\n", weights, inputs={e.name: e.inputs for e in entries},
@@ -214,13 +221,14 @@ def _module(model: _Model, entries: Sequence[_Entry], heads: Sequence[str], step
                     states=model.trees[1] if len(model.trees) > 1 else Tree.of((), "state", is_key),
                     frozen=[name for name in parameters if name in held and name not in group_of],
                     unused=[name for name in parameters if name not in held], narrows=not jax.config.jax_enable_x64,
-                    log=[line for e in entries for line in e.t.log])
+                    mesh=model.ranks.mesh, log=[line for e in entries for line in e.t.log])
 
 
 def _entry(name: str, function: Callable[..., Any], example: Any, model: _Model, rng_args: Collection[str | int], evaluated: bool = False) -> _Entry:
     batch = Batch.of(function, example, len(model.trees), rng_args)
+    model.ranks.whole(batch)
     traced = trace(function, model.trees, batch)
-    t = Translator(Builder(), model.constants, model.tensors, not evaluated)
+    t = Translator(Builder(), model.constants, model.tensors, not evaluated, model.ranks)
     entry = _Entry(name, batch, traced, t)
     arguments = [_tensor(t, tensor, x) for tree in model.trees for tensor, x in tree.arrays()]
     arguments += [_input(entry, key, x) for key, x in batch.arrays.items()]
@@ -244,7 +252,9 @@ def _tensor(t: Translator, name: str, x: Any) -> Any:
     if type.dtype in FLOATS and bool(jnp.isnan(x).any()):
         raise UnsupportedError(f"{name} holds NaN: nothing that is trained from there has a value")
     t.read[name] = type
-    return t.b.read(name, type)
+    value = t.b.read(name, type)
+    gathered = t.ranks.used(name)
+    return t.b.once(f"train.constrain {value.name}{gathered} : {type}", type.shape, type.dtype) if gathered else value
 
 
 def _input(entry: _Entry, name: str, x: Any) -> Any:

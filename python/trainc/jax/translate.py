@@ -15,6 +15,7 @@ from .. import functions
 from ..dimensions import progression
 from ..emit import FLOATS, Builder, Type, Value, compute_type, free_name
 from .keys import Count, Keys, followed
+from .ranks import Ranks
 
 DTYPES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16", "int64": "i64", "int32": "i32", "int16": "i16",
           "int8": "i8", "bool": "i1"}
@@ -133,6 +134,7 @@ class Translator:
     constants: dict[str, np.ndarray]  # buffers made of large constants, shared by all entries
     taken: Collection[str] = ()  # names that these have not
     trains: bool = True  # has gradients
+    ranks: Ranks = field(default_factory=Ranks)
     read: dict[str, Type] = field(default_factory=dict)  # tensors of the module that the body reads
     findings: list[Finding] = field(default_factory=list)
     log: list[tuple[str, str]] = field(default_factory=list)
@@ -337,7 +339,8 @@ HINTS = {"debug_callback": ": nothing is printed or called from a step", "debug_
 WITHIN = {"reshape", "broadcast_in_dim", "transpose", "slice", "squeeze", "concatenate", "stack", "unstack", "split", "expand_dims", "gather", "rev",
           "copy", "select_n", "max", "min", "clamp", "reduce_max", "reduce_min", "dynamic_slice", "dynamic_update_slice", "pad", "iota", "sort",
           "scatter", "div", "rem", "tile", "and", "or", "xor", "cummax", "cummin"}  # their results are from the range of their operands
-CALLS = {"jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}  # known or not, they are walked
+CALLS = {"jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call",
+         "sharding_constraint"}  # known or not, they are walked
 STRUCTURES: dict[str, Callable[[Translator, core.JaxprEqn, list[Any]], Sequence[Any]]] = {}
 
 

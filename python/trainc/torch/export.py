@@ -358,7 +358,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
                                "what is not trained is a buffer, or has requires_grad_(False)")
     read = {*held, *(shared.int8 or ())}
     ranks = shared.ranks
-    lines = ranks.head() + [g.text for g in groups]
+    lines = exported.mesh_lines(ranks.mesh) + [g.text for g in groups]
     for name, kept in held.items():
         kind = "param" if name in parameters and name not in replaced else "buffer"
         end = "" if kind == "buffer" else f" optimizer({symbol(group_of[name])})" if name in group_of else " frozen"

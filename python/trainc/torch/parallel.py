@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from .._entry import mapped
+from ..emit import split
 from ..errors import UnsupportedError
 from .capture import Batch
 
@@ -56,15 +57,11 @@ class Ranks:
         widened = [(name, mapped(item, name, widen)) for name, item in items]
         return dict(widened) if isinstance(batch, Mapping) else tuple(item for _, item in widened), dims
 
-    def head(self) -> list[str]:
-        """The mesh as a line of the module; `trainc --mesh` gives the sizes."""
-        return [f"train.mesh @mesh({', '.join(f'{axis} = 1' for axis in self.mesh)})"] if self.mesh else []
-
     def of_input(self, dim: int | None) -> str:
-        return "" if dim is None or not self.batch_axes else f" split({'[], ' * dim}[{', '.join(self.batch_axes)}])"
+        return "" if dim is None else split([[]] * dim + [self.batch_axes])
 
     def of_parameter(self, name: str) -> str:
-        return f" split({'[], ' * self.sharded[name]}[{MODEL_AXIS}])" if name in self.sharded else ""
+        return split([[]] * self.sharded[name] + [[MODEL_AXIS]]) if name in self.sharded else ""
 
 
 def _plan_of(model: nn.Module) -> dict[str, str]:

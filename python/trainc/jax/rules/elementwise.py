@@ -206,6 +206,6 @@ def stop_gradient(t: Translator, x: Value) -> Value:
     return t.b.unary("stop_gradient", x) if x.dtype in FLOATS else x
 
 
-@rule("copy", "copy_p", "name", "sharding_constraint", "device_put", "pvary", "optimization_barrier", "mesh_cast", "layout_constraint")
+@rule("copy", "copy_p", "name", "device_put", "pvary", "optimization_barrier", "mesh_cast", "layout_constraint")
 def same(t: Translator, *operands: Any, **_: Any) -> Any:
     return operands

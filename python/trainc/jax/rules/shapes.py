@@ -8,6 +8,7 @@ import numpy as np
 
 from ...dimensions import flip
 from ...emit import Value
+from ..ranks import constraint
 from ..translate import Translator, Unsupported, is_known, rule
 
 
@@ -132,3 +133,14 @@ def _within(t: Translator, begin: Value, last: int) -> Value:
 @rule("iota")
 def iota(t: Translator, *, dtype: Any, shape: Sequence[int], dimension: int) -> Value:
     return t.b.iota(dimension, shape, t.out.dtype)
+
+
+@rule("sharding_constraint")
+def constrained(t: Translator, x: Any, *, sharding: Any, unconstrained_dims: Any, layout: Any = None, context_mesh: Any = None) -> Any:
+    """Without ranks it says nothing."""
+    if is_known(x) or not t.ranks.mesh or x.rank == 0:
+        return x
+    if unconstrained_dims:
+        raise Unsupported(f"a constraint that leaves dimensions {', '.join(map(str, sorted(unconstrained_dims)))} open: expected axes or None")
+    clause = constraint(t.ranks.checked(sharding, x.rank, "a constraint"))
+    return t.b.one(f"train.constrain {x.name}{clause} : {x.type}", x.shape, x.dtype)
