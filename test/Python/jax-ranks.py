@@ -9,8 +9,6 @@ usage: jax-ranks.py   (starts the ranks itself)
 import functools
 import math
 import os
-import socket
-import subprocess
 import sys
 import tempfile
 
@@ -24,6 +22,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from launch import started  # noqa: E402
 from tiny import refused, trainc  # noqa: E402
 
 import trainc.jax  # noqa: E402
@@ -137,19 +136,14 @@ def rank_of(name, library, expected):
         print(f"{step.rank} of {step.ranks}", flush=True)
 
 
-def started(name, folder):
+def checked(name, folder):
     """Compiles a case and runs its ranks."""
     library, expected, mesh = f"{folder}/{name}.so", f"{folder}/{name}.npz", CASES[name][4]["mesh"]
     trainc.compile(exported_of(name, 0), library, mesh=dict(getattr(mesh, "shape", mesh)), **CASES[name][5])
     losses, leaves = trained(*CASES[name][:4])
     np.savez(expected, losses=losses, **{f"leaf{i}": x for i, x in enumerate(leaves)})
     ranks = math.prod(ranks_along(mesh))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        environment = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1] - 1)}
-        running = [subprocess.Popen([sys.executable, "-W", "ignore", __file__, name, library, expected], stdout=subprocess.PIPE, text=True,
-                                    env={**environment, "RANK": str(rank)}) for rank in range(ranks)]
-        said = [rank.communicate(timeout=300)[0].strip() for rank in running]
+    said = [rank.communicate(timeout=300)[0].strip() for rank in started(ranks, __file__, name, library, expected)]
     assert said == [f"{rank} of {ranks}" for rank in range(ranks)], (name, said)
 
 
@@ -192,4 +186,4 @@ else:
     refusals()
     with tempfile.TemporaryDirectory() as scratch:
         for case in CASES:
-            started(case, scratch)
+            checked(case, scratch)

@@ -7,8 +7,6 @@ usage: ranks.py   (starts them itself)
 """
 import os
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,6 +14,7 @@ import threading
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from launch import free_port, started  # noqa: E402
 from tiny import RANKS, linear, refused, trainc  # noqa: E402
 
 RNG = np.random.default_rng(1)
@@ -67,20 +66,16 @@ def compiled(folder):
 
 
 def main():
-    with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         libraries = compiled(folder)
-        free.bind(("127.0.0.1", 0))
-        environment = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-                       "MASTER_PORT": str(free.getsockname()[1] - 1), "PYTHONWARNINGS": "ignore"}
-        ranks = [subprocess.Popen([sys.executable, __file__, *libraries], stdout=subprocess.PIPE, text=True,
-                                  env={**environment, "RANK": str(rank)}) for rank in range(2)]
+        ranks = started(2, __file__, *libraries)
         said = [rank.communicate(timeout=120)[0].strip() for rank in ranks]
         assert said == ["rank 0 of 2 by tcp", "rank 1 of 2 by tcp"], said
         assert all(rank.returncode == 0 for rank in ranks)
         # Without its peers.
         with refused(trainc.MismatchError, "2 ranks", "1"):
             trainc.load(libraries[0])
-        os.environ.update(environment, RANK="0")
+        os.environ.update(WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), RANK="0")
         with refused(trainc.CommError, "1"):
             trainc.load(libraries[0], deadline=0.5)
 

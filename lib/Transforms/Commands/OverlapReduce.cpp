@@ -53,8 +53,8 @@ static SmallVector<Exchange> findChain(ListOp list, StringAttr arena,
   return chain;
 }
 
-/// The last command of `block` that touches `place`; null if none writes there, or if
-/// the last is a copy to an output.
+/// The last command of `block` that touches `place`, of a collective its wait; null if none
+/// writes there, or if the last is a copy to an output.
 static Operation *findLastUser(Block &block, const Place &place,
                                SymbolTable &symbols, Layouts &layouts) {
   Operation *last = nullptr;
@@ -65,6 +65,8 @@ static Operation *findLastUser(Block &block, const Place &place,
         written |= access.write;
         last = command;
       }
+  if (auto start = dyn_cast_or_null<StartOp>(last); start && start.getToken())
+    last = *start.getToken().user_begin();
   auto copy = dyn_cast_or_null<CopyOp>(last);
   bool returned =
       copy && getAddress(copy.getTarget()).getMemory() == Memory::output;

@@ -15,11 +15,27 @@ template <typename T> static std::string toText(const T &value) {
   return text;
 }
 
+Attribute parts::getNumber(Type element, double value, int64_t whole) {
+  Builder b(element.getContext());
+  if (auto type = dyn_cast<FloatType>(element))
+    return b.getFloatAttr(type, value);
+  return b.getIntegerAttr(element, whole);
+}
+
 void parts::remarkOn(Location loc, StringRef what, Type type, ArrayAttr axes) {
   remark::passed(loc,
                  remark::RemarkOpts::name(what).category("train-partition"))
       << remark::metric("Type", toText(type))
       << remark::metric("Over", toText(axes));
+}
+
+Attribute parts::getPointwiseFill(Operation &op, Type element) {
+  // At 1 all others and their slopes are finite, and zeros times those are zeros.
+  if (!isa<nn::PointwiseOpInterface>(op) ||
+      isa<nn::AddOp, nn::SubOp, nn::MulOp, nn::NegOp, nn::CastOp, nn::SelectOp,
+          nn::CompareOp, nn::StopGradientOp, nn::BroadcastOp>(op))
+    return {};
+  return getNumber(element, 1.0, 1);
 }
 
 /// This rank's position over `axes`, as tensor<i64>.
@@ -62,13 +78,19 @@ Value Cutter::cutPointwise(nn::PointwiseOpInterface op, OpResult global,
   ArrayRef<int64_t> shape = nn::getTensorType(global).getShape();
   SmallVector<Value> operands;
   for (Value operand : op->getOperands()) {
-    ArrayRef<int64_t> mine = nn::getTensorType(operand).getShape();
+    RankedTensorType type = nn::getTensorType(operand);
+    ArrayRef<int64_t> mine = type.getShape();
     Split part(mine.size());
     size_t offset = shape.size() - mine.size();
     for (size_t dim = 0; dim < mine.size(); ++dim)
       if (mine[dim] == shape[offset + dim])
         part[dim] = split[offset + dim];
-    operands.push_back(cut(operand, part));
+    Value value = cut(operand, part);
+    if (Attribute fill = getPointwiseFill(*op, type.getElementType()))
+      for (auto [dim, size] : llvm::enumerate(mine))
+        if (!part[dim].isWhole() && grid.isUneven(size, part[dim]))
+          value = fillUp(value, dim, size, part[dim], fill);
+    operands.push_back(value);
   }
   Operation *local = b.clone(*op);
   local->setOperands(operands);

@@ -14,6 +14,13 @@ struct Local {
   Layout layout;
 };
 
+/// `value` as an attribute of a float type, else `whole`.
+mlir::Attribute getNumber(mlir::Type element, double value, int64_t whole);
+
+/// What fills up a part in which a pointwise `op` takes an operand; null if it may be
+/// anything finite.
+mlir::Attribute getPointwiseFill(mlir::Operation &op, mlir::Type element);
+
 /// Says what was done to a value, of `type` on one rank.
 void remarkOn(mlir::Location loc, llvm::StringRef what, mlir::Type type,
               mlir::ArrayAttr axes);

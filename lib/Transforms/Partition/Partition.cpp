@@ -178,33 +178,21 @@ Operation *Partitioner::cloneWith(Operation &op, ValueRange operands,
 /// What fills up a part in which `op` takes an operand along a factor of this kind; null
 /// if it may be anything finite.
 static Attribute getFill(Operation &op, nn::FactorKind kind, Type element) {
-  Builder b(op.getContext());
-  auto number = [&](double value, int64_t whole) -> Attribute {
-    if (auto type = dyn_cast<FloatType>(element))
-      return b.getFloatAttr(type, value);
-    return b.getIntegerAttr(element, whole);
-  };
   if (kind == nn::FactorKind::Sum)
-    return isa<nn::EmbeddingOp>(op) ? Attribute() : number(0.0, 0);
-  if (auto reduce = dyn_cast<nn::ReduceOp>(op);
-      reduce && kind == nn::FactorKind::Join) {
-    double infinity = std::numeric_limits<double>::infinity();
-    unsigned width = element.getIntOrFloatBitWidth();
-    switch (reduce.getKind()) {
-    case nn::ReduceKind::max:
-      return number(-infinity, llvm::minIntN(width));
-    case nn::ReduceKind::min:
-      return number(infinity, llvm::maxIntN(width));
-    default:
-      return number(1.0, 1);
-    }
+    return isa<nn::EmbeddingOp>(op) ? Attribute() : getNumber(element, 0.0, 0);
+  auto reduce = dyn_cast<nn::ReduceOp>(op);
+  if (!reduce || kind != nn::FactorKind::Join)
+    return getPointwiseFill(op, element);
+  double infinity = std::numeric_limits<double>::infinity();
+  unsigned width = element.getIntOrFloatBitWidth();
+  switch (reduce.getKind()) {
+  case nn::ReduceKind::max:
+    return getNumber(element, -infinity, llvm::minIntN(width));
+  case nn::ReduceKind::min:
+    return getNumber(element, infinity, llvm::maxIntN(width));
+  default:
+    return getNumber(element, 1.0, 1);
   }
-  // At 1 all of these and their slopes are finite, and zeros times those are zeros.
-  bool bends =
-      isa<nn::PointwiseOpInterface>(op) &&
-      !isa<nn::AddOp, nn::SubOp, nn::MulOp, nn::NegOp, nn::CastOp, nn::SelectOp,
-           nn::CompareOp, nn::StopGradientOp, nn::BroadcastOp>(op);
-  return bends ? number(1.0, 1) : Attribute();
 }
 
 /// Fills up what is uneven among the parts that the local `op` takes.

@@ -340,7 +340,7 @@ WITHIN = {"reshape", "broadcast_in_dim", "transpose", "slice", "squeeze", "conca
           "copy", "select_n", "max", "min", "clamp", "reduce_max", "reduce_min", "dynamic_slice", "dynamic_update_slice", "pad", "iota", "sort",
           "scatter", "div", "rem", "tile", "and", "or", "xor", "cummax", "cummin"}  # their results are from the range of their operands
 CALLS = {"jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call",
-         "sharding_constraint"}  # known or not, they are walked
+         "sharding_constraint", "reshard"}  # known or not, they are walked
 STRUCTURES: dict[str, Callable[[Translator, core.JaxprEqn, list[Any]], Sequence[Any]]] = {}
 
 

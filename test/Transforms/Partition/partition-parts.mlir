@@ -251,3 +251,23 @@ train.step @added(%x: tensor<8x8xf32>) {
   %l = nn.reduce sum %c dims [0, 1] : tensor<8x4xf32>
   train.yield loss(%l) : tensor<f32>
 }
+
+// -----
+
+// A part is filled up by ones also where the log of a whole value is cut: an infinity there would make its gradient NaN.
+// CHECK-LABEL: train.step @filled
+// CHECK: %[[PART:.*]] = nn.part %{{.*}} dim 0 of 2 : tensor<4xf32>
+// CHECK: %[[FILLED:.*]] = nn.select %{{.*}}, %[[PART]], %{{.*}} : tensor<2xi1>, tensor<2xf32>, tensor<f32>
+// CHECK: nn.log %[[FILLED]] : tensor<2xf32>
+train.mesh @mesh(model = 2)
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4x3xf32> init(zeros) optimizer(@o) split([], [model])
+train.param @b : tensor<3xf32> init(ones) optimizer(@o)
+train.step @filled() {
+  %w = train.read @w : tensor<4x3xf32>
+  %b = train.read @b : tensor<3xf32>
+  %l = nn.log %b : tensor<3xf32>
+  %s = nn.add %w, %l : tensor<4x3xf32>, tensor<3xf32>
+  %loss = nn.reduce sum %s dims [0, 1] : tensor<4x3xf32>
+  train.yield loss(%loss) : tensor<f32>
+}

@@ -144,3 +144,8 @@ def constrained(t: Translator, x: Any, *, sharding: Any, unconstrained_dims: Any
         raise Unsupported(f"a constraint that leaves dimensions {', '.join(map(str, sorted(unconstrained_dims)))} open: expected axes or None")
     clause = constraint(t.ranks.checked(sharding, x.rank, "a constraint"))
     return t.b.one(f"train.constrain {x.name}{clause} : {x.type}", x.shape, x.dtype)
+
+
+@rule("reshard")
+def resharded(t: Translator, x: Any, *, dst_sharding: Any, concrete_mesh: Any = None) -> Any:
+    return constrained(t, x, sharding=dst_sharding, unconstrained_dims=())
