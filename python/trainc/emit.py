@@ -89,7 +89,8 @@ def listed(data: bytes, type: Type) -> str:
 
 def split(dims: Sequence[Sequence[str]]) -> str:
     """The clause of a parameter, an input or a constraint that is sharded: of each dimension the axes."""
-    return f" split({', '.join(f'[{chr(44).join(axes)}]' for axes in dims)})" if any(dims) else ""
+    lists = [f"[{', '.join(axes)}]" for axes in dims]
+    return f" split({', '.join(lists)})" if any(dims) else ""
 
 
 def integers(values: Iterable[int]) -> str:

@@ -6,7 +6,6 @@ batch.
 usage: jax-ranks.py   (starts the ranks itself)
        jax-ranks.py CASE LIBRARY EXPECTED   (one of them)
 """
-import functools
 import math
 import os
 import sys
@@ -49,8 +48,8 @@ def sharded(x, *axes):
     return jax.lax.with_sharding_constraint(x, NamedSharding(MESH, P(*axes)))
 
 
-def block(params, x, rows):
-    """Heads of attention and an MLP, by columns and rows; `rows` shards the residual stream by tokens, too."""
+def block(params, x):
+    """Heads of attention and an MLP, by columns and rows; where the residual stream is normed it is sharded by tokens, too."""
     def heads(w):
         return (x @ w).reshape(*x.shape[:2], 4, 2)
 
@@ -59,7 +58,7 @@ def block(params, x, rows):
     scores = jnp.where(jnp.tril(jnp.ones((x.shape[1],) * 2, bool)), scores, -jnp.inf)
     mixed = jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(scores), v).reshape(x.shape)
     x = x + mixed @ params["attention"]["out"]
-    x = sharded(x, "data", "model" if rows else None)
+    x = sharded(x, "data", "model")
     x = sharded((x - x.mean(-1, keepdims=True)) * params["scale"], "data")
     x = x + jax.nn.gelu(x @ params["up"] + params["bias"]) @ params["down"]
     return jnp.mean(jnp.square(x))
@@ -71,7 +70,7 @@ BLOCK = {"attention": {"in": [normal(i, 8, 8) for i in range(3)], "out": normal(
 BY = P(None, "model")
 SPECS = {"attention": {"in": BY, "out": P("model")}, "scale": None, "up": BY, "bias": NamedSharding(MESH, P("model")), "down": P("model")}
 LABELLED = [({"x": normal(10 + i, 4, 5), "y": np.arange(i, i + 4) % 3}, np.array([1.0, 2.0, 0.0, 3.0])) for i in range(UPDATES)]
-STREAMS = [(normal(20 + i, 4, 6, 8), True) for i in range(UPDATES)]
+STREAMS = [(normal(20 + i, 4, 6, 8),) for i in range(UPDATES)]
 OF_X = ({"x": P(("dp",)), "y": P("dp")}, P("dp"))
 # Name -> loss, parameters, state, batches of all ranks, options of export and of the compiler.
 CASES = {
@@ -79,7 +78,7 @@ CASES = {
     "fsdp": (classifier, CLASSIFIER, {"mean": np.zeros(8)}, LABELLED, dict(mesh=AbstractMesh((2,), ("dp",)), batch_specs=OF_X),
              {"shard": "parameters"}),
     "gathered": (classifier, CLASSIFIER, {"mean": np.zeros(8)}, LABELLED, dict(mesh={"dp": 2}, batch_specs=OF_X, param_specs=P("dp")), {}),
-    "tokens": (block, BLOCK, None, STREAMS, dict(mesh=MESH, param_specs=SPECS, batch_specs=(P("data"), None)), {"shard": "optimizer"}),
+    "tokens": (block, BLOCK, None, STREAMS, dict(mesh=MESH, param_specs=SPECS, batch_specs=(P("data"),)), {"shard": "optimizer"}),
 }
 
 
@@ -92,28 +91,22 @@ def part(batch, rank, mesh):
     """What a rank has of the whole batch, which the first axis shards."""
     sizes = ranks_along(mesh)
     index = rank // math.prod(sizes[1:])
-    return jax.tree.map(lambda x: np.split(x, sizes[0])[index] if isinstance(x, np.ndarray) else x, batch)
+    return jax.tree.map(lambda x: np.split(x, sizes[0])[index], batch)
 
 
 def trained(loss, params, state, batches):
     """By JAX and optax on the whole batch: the losses, and all that is trained and replaced."""
     optimizer, losses = optax.adamw(0.01, weight_decay=0.1), []
 
-    @functools.partial(jax.jit, static_argnums=4)
-    def update(params, state, moments, arrays, rest):
-        batch = [array if array is not None else constant for array, constant in zip(arrays, rest)]
-
-        def total(p):
-            return (loss(p, *batch), state) if state is None else loss(p, state, *batch)
-
-        (value, new), gradients = jax.value_and_grad(total, has_aux=True)(params)
+    @jax.jit
+    def update(params, state, moments, batch):
+        (value, new), gradients = jax.value_and_grad(lambda p: (loss(p, *batch), None) if state is None else loss(p, state, *batch), has_aux=True)(params)
         updates, moments = optimizer.update(gradients, moments, params)
         return value, optax.apply_updates(params, updates), new, moments
 
     moments = optimizer.init(params)
     for batch in batches:
-        arrays, rest = [None if isinstance(x, bool) else x for x in batch], tuple(x if isinstance(x, bool) else None for x in batch)
-        value, params, state, moments = update(params, state, moments, arrays, rest)
+        value, params, state, moments = update(params, state, moments, batch)
         losses.append(float(value))
     return losses, jax.tree.leaves((params, state))
 
@@ -149,32 +142,35 @@ def checked(name, folder):
 
 def texts():
     """What specs become; without a mesh constraints say nothing. Other batches are sharded by names."""
-    def of(batch=(normal(0, 2, 6, 8), True), **options):
+    def of(batch=(normal(0, 2, 6, 8),), **options):
         return trainc.jax.export(block, BLOCK, batch, optimizer=trainc.jax.sgd(0.1), **options).text
 
-    text = of(**CASES["tokens"][4], evals={"e": lambda params, x, rows: x.sum((0, 2))})
+    text = of(**CASES["tokens"][4], evals={"e": lambda params, x: x.sum((0, 2))})
     for said in ["train.mesh @mesh(data = 1, model = 1)", "@attention.in.2 : tensor<8x8xf64> init(zeros) optimizer(@optimizer) split([], [model])",
                  "@down : tensor<16x8xf64> init(zeros) optimizer(@optimizer) split([model])", "@step(%x: tensor<4x6x8xf64> split([data]))",
                  "split([data], [model]) : tensor<4x6x8xf64>", "@e(%x: tensor<4x6x8xf64> split([data]))"]:
         assert said in text, (said, text)
+    named = trainc.jax.export(lambda params, y, x: block(params, x) + y.sum(), BLOCK, {"y": normal(1, 3), "x": normal(0, 2, 6, 8)},
+                              optimizer=trainc.jax.sgd(0.1), mesh=MESH, batch_specs={"x": P("data"), "y": None}).text
+    assert "@step(%y: tensor<3xf64>, %x: tensor<4x6x8xf64> split([data]))" in named, named
     assert "split" not in of() and "mesh" not in of()
     assert "@scale : tensor<8xf64> init(zeros) optimizer(@optimizer)\n" in text, text
 
 
 def refusals():
-    def of(said, *more, batch=(normal(0, 2, 6, 8), False), function=block, **options):
+    def of(said, *more, batch=(normal(0, 2, 6, 8),), function=block, **options):
         with refused(trainc.UnsupportedError, said, *more):
             trainc.jax.export(function, BLOCK, batch, optimizer=trainc.jax.sgd(0.1), **{"mesh": MESH, **options})
 
     of("bias: P('pipe',) names pipe", "expected axes of the mesh {'data': 2, 'model': 2}", param_specs={**SPECS, "bias": P("pipe")})
-    of("names data: expected axes of the mesh {}", mesh=None, batch_specs=(P("data"), None))
+    of("names data: expected axes of the mesh {}", mesh=None, batch_specs=P("data"))
     of("bias: P(None, 'model') has 2 dimensions, the value has 1", param_specs={**SPECS, "bias": BY})
     of("param_specs: expected a pytree prefix of PartitionSpecs", param_specs={"up": BY})
-    of("batch_specs: expected a pytree prefix of PartitionSpecs", batch_specs=(P("data"),))
+    of("batch_specs: expected a pytree prefix of PartitionSpecs", batch_specs=(P("data"), None))
     of("leaves a dimension open", param_specs={**SPECS, "bias": P(P.UNCONSTRAINED)})
     of("'data': 0: expected a name and a number of ranks", mesh={"data": 0})
-    of("a constraint that leaves dimensions 0 open", function=lambda params, x, rows: jnp.sum(sharded(x * params["scale"], P.UNCONSTRAINED)))
-    of("x has 0 dimensions here, expected 1 or more", batch_specs=(P("data"), None), shapes=[(np.array(1.0), False)])
+    of("a constraint that leaves dimensions 0 open", function=lambda params, x: jnp.sum(sharded(x * params["scale"], P.UNCONSTRAINED)))
+    of("x has 0 dimensions here, expected 1 or more", batch_specs=P("data"), shapes=[(np.array(1.0),)])
     of("rng is a random key", batch=(normal(0, 2, 6, 8), jax.random.key(0)), batch_specs=P("data"),
        function=lambda params, x, rng: jnp.sum(x * params["scale"] * jax.random.normal(rng, x.shape)))
 

@@ -45,14 +45,14 @@ class Ranks:
             if name in batch.arrays:
                 ranks.inputs[name] = ranks.checked(spec, len(batch.arrays[name].shape), name)
 
-        for item, its in zip(batch.items, specs.values() if isinstance(specs, Mapping) else specs):
-            mapped(its, item, take)
+        for i, item in enumerate(batch.items):
+            mapped(specs[item if isinstance(specs, Mapping) else i], item, take)
         return ranks
 
-    def checked(self, spec: Any, rank: int, what: str) -> Spec:
+    def checked(self, spec: PartitionSpec, rank: int, what: str) -> Spec:
         """A spec of a value of `rank` dimensions."""
         found: list[tuple[str, ...]] = []
-        for entry in getattr(spec, "spec", spec):  # of a NamedSharding, too
+        for entry in spec:
             if entry is PartitionSpec.UNCONSTRAINED:
                 raise UnsupportedError(f"{what}: {spec} leaves a dimension open: expected axes or None")
             found.append(() if entry is None else (entry,) if isinstance(entry, str) else tuple(entry))
@@ -98,7 +98,7 @@ def _is_spec(x: Any) -> bool:
 def _broadcast(specs: Any, tree: Any, what: str) -> Any:
     """A spec for each leaf; None is replicated."""
     try:
-        specs = jax.tree_util.tree_map(lambda spec: PartitionSpec() if spec is None else spec, specs, is_leaf=_is_spec)
+        specs = jax.tree_util.tree_map(lambda s: PartitionSpec() if s is None else getattr(s, "spec", s), specs, is_leaf=_is_spec)
         return jax.tree_util.tree_broadcast(specs, tree, is_leaf=_is_spec)
     except ValueError as error:
         raise UnsupportedError(f"{what}: expected a pytree prefix of PartitionSpecs: {error}") from None

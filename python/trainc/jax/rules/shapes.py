@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jax.sharding import NamedSharding
 
 from ...dimensions import flip
 from ...emit import Value
@@ -142,7 +143,9 @@ def constrained(t: Translator, x: Any, *, sharding: Any, unconstrained_dims: Any
         return x
     if unconstrained_dims:
         raise Unsupported(f"a constraint that leaves dimensions {', '.join(map(str, sorted(unconstrained_dims)))} open: expected axes or None")
-    clause = constraint(t.ranks.checked(sharding, x.rank, "a constraint"))
+    if not isinstance(sharding, NamedSharding):
+        raise Unsupported(f"a constraint by {type(sharding).__name__}: expected a NamedSharding or a PartitionSpec")
+    clause = constraint(t.ranks.checked(sharding.spec, x.rank, "a constraint"))
     return t.b.one(f"train.constrain {x.name}{clause} : {x.type}", x.shape, x.dtype)
 
 
