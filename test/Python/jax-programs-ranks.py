@@ -31,11 +31,11 @@ jax.config.update("jax_enable_x64", True)
 MESH = AbstractMesh((2, 2), ("data", "model"))
 # Of a program: those two dimensions over one axis is refused.
 SPECS = [[P(), P("data"), P(None, "model"), P("data", "model")], [P(), P("model"), P("data"), P(("data", "model"))]]
-SHARDS = [None, "optimizer", "gradients", "parameters"]
+SHARDS, BUFFERS = [None, "optimizer", "gradients", "parameters"], [None, "full", "sharded"]
 BAR = 1e-9
 # What needs all of a dimension: programs with it would mostly be refused. A cast to float32 rounds what ranks have each.
-WHOLE = ["[", "lax.scan", "fori_loop", "concatenate", "roll", "flip", "diff", "reduce_window", "top_k", "dynamic", "associative", "pad(", "tile", "kron",
-         "searchsorted", "cum", "triu", "float32"]
+WHOLE = ["[", "lax.scan", "fori_loop", "concatenate", "roll", "flip", "diff", "reduce_window", "top_k", "dynamic", "associative", "pad(", "tile",
+         "kron", "searchsorted", "cum", "triu", "float32"]
 REFUSED = ["cannot be done in parts", "are in conflict", "to divide into", "sum of i64 over ranks", "split as one block"]
 
 
@@ -51,7 +51,9 @@ def ranks(cases):
         name = line.strip()
         given = np.load(f"{name}.npz")
         with trainc.load(f"{name}.so", weights=f"{name}.safetensors", threads=1) as step:
-            loss, after = step(np.split(IDS, 2)[step.rank // 2]).window_loss, step.state_dict()
+            for _ in range(given["window"]):
+                loss = step(np.split(IDS, 2)[step.rank // 2]).window_loss
+            after = step.state_dict()
         wrong = [key for key in "012" if key in given and not np.abs(after[key] - given[key]).max() <= BAR * given["scale"]]
         print(*wrong, *(["loss"] if not abs(loss - given["loss"]) <= BAR * (1 + abs(given["loss"])) else []), flush=True)
 
@@ -71,17 +73,19 @@ def compiled(seed, path, counts):
         return None
     on.append(True)
     specs = [choice[3], *(draw.choice(choice) for _ in PARAMETERS[1:])]
+    window = draw.choice([1, 2])
     exported = trainc.jax.export(lambda params, ids: made(*params, ids), PARAMETERS, (IDS[:2],), optimizer=trainc.jax.sgd(1.0), mesh=MESH,
-                                 param_specs=specs, batch_specs=P("data"))
+                                 param_specs=specs, batch_specs=P("data"), accumulate=window)
     try:
-        trainc.compile(exported, f"{path}.so", mesh=dict(MESH.shape), shard=draw.choice(SHARDS), bucket_size=4096, threads=1)
+        trainc.compile(exported, f"{path}.so", mesh=dict(MESH.shape), shard=draw.choice(SHARDS), merge_buffer=draw.choice(BUFFERS), bucket_size=4096,
+                       threads=1)
     except trainc.CompileError as error:
         assert any(said in str(error) for said in REFUSED), f"program {seed}, {specs}\n{source}\n{error}"
         counts["refused"] += 1
         return None
     exported.save_weights(f"{path}.safetensors")
     after = {name: x - np.asarray(g) for name, x, g in zip("012", PARAMETERS, found[1]) if name in exported.weights}
-    np.savez(f"{path}.npz", loss=found[0], scale=1 + max(np.abs(g).max() for g in found[1]), **after)
+    np.savez(f"{path}.npz", loss=found[0], window=window, scale=1 + max(np.abs(g).max() for g in found[1]), **after)
     counts["compiled"] += 1
     return f"program {seed}, {specs}\n{source}"
 

@@ -100,7 +100,8 @@ def trained(loss, params, state, batches):
 
     @jax.jit
     def update(params, state, moments, batch):
-        (value, new), gradients = jax.value_and_grad(lambda p: (loss(p, *batch), None) if state is None else loss(p, state, *batch), has_aux=True)(params)
+        held = () if state is None else (state,)
+        (value, new), gradients = jax.value_and_grad(lambda p: loss(p, *held, *batch) if held else (loss(p, *batch), None), has_aux=True)(params)
         updates, moments = optimizer.update(gradients, moments, params)
         return value, optax.apply_updates(params, updates), new, moments
 
