@@ -212,6 +212,10 @@ class Builder:
     def read(self, name: str, type: Type) -> Value:
         return self.once(f"train.read {symbol(name)} : {type}", type.shape, type.dtype)
 
+    def constrain(self, x: Value, dims: Sequence[Sequence[str]]) -> Value:
+        """x, sharded so by the axes of each dimension; without any, all of it on every rank."""
+        return self.one(f"train.constrain {x.name}{split(dims) or ' split([])'} : {x.type}", x.shape, x.dtype)
+
     def splat(self, value: float | int | bool, shape: Sequence[int], dtype: str) -> Value:
         """A constant of equal elements. NaN and infinities are written by their bits."""
         type = Type(tuple(shape), dtype)

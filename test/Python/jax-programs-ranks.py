@@ -29,7 +29,7 @@ import trainc.jax  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 MESH = AbstractMesh((2, 2), ("data", "model"))
-# Of a program: those two dimensions over one axis is refused.
+# Of a program: what would have one axis in two dimensions is refused.
 SPECS = [[P(), P("data"), P(None, "model"), P("data", "model")], [P(), P("model"), P("data"), P(("data", "model"))]]
 SHARDS, BUFFERS = [None, "optimizer", "gradients", "parameters"], [None, "full", "sharded"]
 BAR = 1e-9
@@ -59,7 +59,7 @@ def ranks(cases):
 
 
 def compiled(seed, path, counts):
-    """Compiles the program of a seed, for what JAX gives for it; False if it is refused."""
+    """Compiles the program of a seed, for what JAX gives for it; None if it is refused."""
     on, draw = [], random.Random(seed)
     choice = draw.choice(SPECS)
 
@@ -77,7 +77,7 @@ def compiled(seed, path, counts):
     exported = trainc.jax.export(lambda params, ids: made(*params, ids), PARAMETERS, (IDS[:2],), optimizer=trainc.jax.sgd(1.0), mesh=MESH,
                                  param_specs=specs, batch_specs=P("data"), accumulate=window)
     try:
-        trainc.compile(exported, f"{path}.so", mesh=dict(MESH.shape), shard=draw.choice(SHARDS), merge_buffer=draw.choice(BUFFERS), bucket_size=4096,
+        trainc.compile(exported, f"{path}.so", mesh=exported.mesh, shard=draw.choice(SHARDS), merge_buffer=draw.choice(BUFFERS), bucket_size=4096,
                        threads=1)
     except trainc.CompileError as error:
         assert any(said in str(error) for said in REFUSED), f"program {seed}, {specs}\n{source}\n{error}"

@@ -82,14 +82,9 @@ CASES = {
 }
 
 
-def ranks_along(mesh):
-    """The ranks of each axis, the first the slowest."""
-    return list(dict(getattr(mesh, "shape", mesh)).values())
-
-
 def part(batch, rank, mesh):
     """What a rank has of the whole batch, which the first axis shards."""
-    sizes = ranks_along(mesh)
+    sizes = list(dict(getattr(mesh, "shape", mesh)).values())
     index = rank // math.prod(sizes[1:])
     return jax.tree.map(lambda x: np.split(x, sizes[0])[index], batch)
 
@@ -132,11 +127,11 @@ def rank_of(name, library, expected):
 
 def checked(name, folder):
     """Compiles a case and runs its ranks."""
-    library, expected, mesh = f"{folder}/{name}.so", f"{folder}/{name}.npz", CASES[name][4]["mesh"]
-    trainc.compile(exported_of(name, 0), library, mesh=dict(getattr(mesh, "shape", mesh)), **CASES[name][5])
+    library, expected, exported = f"{folder}/{name}.so", f"{folder}/{name}.npz", exported_of(name, 0)
+    trainc.compile(exported, library, mesh=exported.mesh, **CASES[name][5])
     losses, leaves = trained(*CASES[name][:4])
     np.savez(expected, losses=losses, **{f"leaf{i}": x for i, x in enumerate(leaves)})
-    ranks = math.prod(ranks_along(mesh))
+    ranks = math.prod(exported.mesh.values())
     said = [rank.communicate(timeout=300)[0].strip() for rank in started(ranks, __file__, name, library, expected)]
     assert said == [f"{rank} of {ranks}" for rank in range(ranks)], (name, said)
 

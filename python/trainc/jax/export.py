@@ -254,7 +254,7 @@ def _tensor(t: Translator, name: str, x: Any) -> Any:
     t.read[name] = type
     value = t.b.read(name, type)
     gathered = t.ranks.used(name)
-    return t.b.once(f"train.constrain {value.name}{gathered} : {type}", type.shape, type.dtype) if gathered else value
+    return value if gathered is None else t.b.constrain(value, gathered)
 
 
 def _input(entry: _Entry, name: str, x: Any) -> Any:

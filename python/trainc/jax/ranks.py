@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,24 +71,19 @@ class Ranks:
             times = [math.prod(self.mesh[axis] for axis in axes) for axes in spec] + [1] * (len(x.shape) - len(spec))
             batch.arrays[name] = jax.ShapeDtypeStruct([n * k for n, k in zip(x.shape, times)], x.dtype)
 
-    def used(self, name: str) -> str:
-        """How a parameter is used that is sharded over the batch's axes: without these; else nothing."""
+    def used(self, name: str) -> list[list[str]] | None:
+        """How a parameter is used that is sharded over the batch's axes: without these. None of others."""
         of_batch = {axis for spec in self.inputs.values() for axes in spec for axis in axes}
         spec = self.parameters.get(name, ())
         if of_batch.isdisjoint(axis for axes in spec for axis in axes):
-            return ""
-        return constraint([[axis for axis in axes if axis not in of_batch] for axes in spec])
+            return None
+        return [[axis for axis in axes if axis not in of_batch] for axes in spec]
 
     def of_parameter(self, name: str) -> str:
         return split(self.parameters.get(name, ()))
 
     def of_input(self, name: str) -> str:
         return split(self.inputs.get(name, ()))
-
-
-def constraint(spec: Sequence[Sequence[str]]) -> str:
-    """The clause of a constraint, which is there also if nothing is sharded."""
-    return split(spec) or " split([])"
 
 
 def _is_spec(x: Any) -> bool:

@@ -9,7 +9,6 @@ from jax.sharding import NamedSharding
 
 from ...dimensions import flip
 from ...emit import Value
-from ..ranks import constraint
 from ..translate import Translator, Unsupported, is_known, rule
 
 
@@ -145,8 +144,7 @@ def constrained(t: Translator, x: Any, *, sharding: Any, unconstrained_dims: Any
         raise Unsupported(f"a constraint that leaves dimensions {', '.join(map(str, sorted(unconstrained_dims)))} open: expected axes or None")
     if not isinstance(sharding, NamedSharding):
         raise Unsupported(f"a constraint by {type(sharding).__name__}: expected a NamedSharding or a PartitionSpec")
-    clause = constraint(t.ranks.checked(sharding.spec, x.rank, "a constraint"))
-    return t.b.one(f"train.constrain {x.name}{clause} : {x.type}", x.shape, x.dtype)
+    return t.b.constrain(x, t.ranks.checked(sharding.spec, x.rank, "a constraint"))
 
 
 @rule("reshard")
