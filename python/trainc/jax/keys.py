@@ -99,7 +99,7 @@ def _moved(equation: core.JaxprEqn, operands: Sequence[Any]) -> list[Keys]:
 
 
 def is_key(x: Any) -> bool:
-    return isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return isinstance(x, jax.Array | jax.ShapeDtypeStruct) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _constants(keys: Any) -> np.ndarray:
