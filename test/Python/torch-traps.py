@@ -212,6 +212,26 @@ def padding():
     agree(Bag(), (torch.randint(0, 7, (4, 5)),), optimizer=lambda p: torch.optim.SGD(p, 0.1))
 
 
+def bags():
+    """Of other lengths in each call: some have no rows, some only those of padding."""
+    class Bags(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.sums, self.means = nn.EmbeddingBag(7, 4, mode="sum", include_last_offset=True), nn.EmbeddingBag(7, 4, padding_idx=2)
+
+        def forward(self, ids, offsets, weights):
+            return (self.sums(ids, offsets, weights).sin() + self.means(ids, offsets[:-1]) ** 2).sum()
+
+    batches = [(torch.tensor([2, 2, 4, 0, 6, 2, 5, 1]), torch.tensor(offsets), torch.randn(8)) for offsets in ([0, 2, 2, 5, 8], [0, 0, 0, 8, 8])]
+    agree(Bags(), batches, optimizer=lambda p: torch.optim.SGD(p, 0.1))
+
+    def largest(model, ids, offsets):
+        return F.embedding_bag(ids, model.weight, offsets, mode="max").sum()
+
+    with tiny.refused(trainc.UnsupportedError, "maxima of bags whose offsets are an input"):
+        trainc.torch.export(nn.Embedding(7, 4), batches[0][:2], largest)
+
+
 def in_place():
     class InPlace(nn.Module):
         def __init__(self):
@@ -553,7 +573,7 @@ def refused():
 
 
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, corners, places_on_elements, one_index,
-         classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
+         classes_second, running_statistics, padding, bags, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
          autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, converted, refused]
 
 if __name__ == "__main__":

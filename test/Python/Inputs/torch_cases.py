@@ -198,6 +198,9 @@ CASES = {
         (lambda w: F.embedding_bag(torch.tensor([[1, 5], [6, 2]]), torch.cat([w, w.detach()]), mode="max"), M),
         (lambda w: F.embedding(ids, w) + F.embedding(ids, w, padding_idx=3), M), (lambda w: F.embedding_bag(ids, w) + F.embedding_bag(ids, w, mode="sum") + F.embedding_bag(ids, w, mode="max"), M),
         (lambda w, p: F.embedding_bag(ids, w, mode="sum", per_sample_weights=p), M, (2, 3)),
+        (lambda w, p: sum(F.embedding_bag(ids, w, mode=mode, padding_idx=3) for mode in ("sum", "mean", "max")) + F.embedding_bag(ids, w, mode="sum", padding_idx=0, per_sample_weights=p), M, (2, 3)),
+        (lambda w: sum(F.embedding_bag(ids.view(-1), w, torch.tensor([0, 2, 2, 3, 6]), mode=mode, padding_idx=1) + F.embedding_bag(ids.view(-1), w, torch.tensor([0, 0, 1, 5, 5, 6]), mode=mode, include_last_offset=True)
+                       for mode in ("sum", "mean", "max")), M),
         (lambda x, w, b: F.layer_norm(x, (4,), w, b) + F.layer_norm(x, (4,)) * 2 + F.rms_norm(x, (4,), w) + F.rms_norm(x, (4,), eps=0.1), S, V, V),
         (lambda x, w, b: F.layer_norm(x, (2, 4), w, b), (3, 2, 4), (2, 4), (2, 4)), (lambda x, w, b: A.native_layer_norm(x, [4], w, b, 1e-5)[0], S, V, V),
         (lambda x, w, b: F.group_norm(x, 2, w, b) + F.group_norm(x, 4) + F.instance_norm(x, weight=w, bias=b), X4, V, V),

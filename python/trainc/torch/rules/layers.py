@@ -118,23 +118,50 @@ def embedding(t: Translator, table: Any, ids: Any, padding_idx: int = -1, scale_
 @rule(A._embedding_bag.default, A._embedding_bag_forward_only.default)
 def embedding_bag(t: Translator, table: Value, ids: Value, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
                   weights: Any = None, include_last_offset: bool = False, padding_idx: int = -1) -> tuple[Value, None, None, None]:
-    """Sums, means or maxima of bags of equal length; lengths that depend on data, or differ, are refused."""
-    if not isinstance(offsets, torch.Tensor):
-        raise Unsupported("bags whose offsets are an input: expected a matrix of indices, a bag a row")
-    count = len(offsets) - include_last_offset
-    length = ids.shape[0] // max(count, 1)
-    if count * length != ids.shape[0] or not torch.equal(offsets[:count], torch.arange(count) * length):
-        raise Unsupported("bags of different lengths")
-    if scale_grad_by_freq or padding_idx >= 0:
-        raise Unsupported("scale_grad_by_freq and padding_idx of bags")
-    rows = t.b.embedding(table, t.b.reshape(ids, [count, length]))
+    """Sums, means or maxima of bags, each from its offset to the next one or to the end; without rows, or with those of padding alone, zeros."""
+    if scale_grad_by_freq:
+        raise Unsupported("scale_grad_by_freq")
+    count, (bags, width) = ids.shape[0], t.out.shape
+    rows = t.b.embedding(table, ids)
     if weights is not None:
-        rows = t.b.binary("mul", rows, t.b.reshape(t.value(weights, rows.dtype), [count, length, 1]))
-    if mode == 2:  # of equal elements the first has the gradient
-        result = t.b.reshape(t.b.gather(rows, t.b.argmax(rows, 1, True), 1), t.out.shape)
-    else:
-        result = t.b.reduce("sum", rows, [1])
-    return t.b.binary("div", result, t.b.like(length, result)) if mode == 1 else result, None, None, None
+        rows = t.b.binary("mul", rows, t.b.reshape(t.value(weights, rows.dtype), [count, 1]))
+    kept = t.b.splat(1, [count, 1], rows.dtype) if mode else None
+    if padding_idx >= 0:
+        is_kept = t.b.reshape(t.b.compare("ne", ids, t.b.like(padding_idx, ids)), [count, 1])
+        kept = t.b.cast(is_kept, rows.dtype)
+        rows = t.b.select(is_kept, rows, t.b.like(-math.inf if mode == 2 else 0, rows))
+    ends = torch.cat([offsets[:bags].cpu(), torch.tensor([count])]) if isinstance(offsets, torch.Tensor) else None
+    length = count // max(bags, 1)
+    are_equal = ends is not None and torch.equal(ends, torch.arange(bags + 1) * length)
+
+    if mode == 2:
+        if ends is None:
+            raise Unsupported("maxima of bags whose offsets are an input: expected a matrix of indices, a bag a row")
+        lengths = ends.diff()
+        # A place behind the end of a bag is its first one again: of equal elements the first has the gradient.
+        places = torch.arange(int(lengths.max()))
+        places = ends[:-1, None] + torch.where(places < lengths[:, None], places, 0)
+        spread, present = (t.b.embedding(x, t.value(places.clamp(max=count - 1))) for x in (rows, kept))
+        result = t.b.reshape(t.b.gather(spread, t.b.argmax(spread, 1, True), 1), [bags, width])
+        present = t.b.binary("mul", t.b.reduce("max", present, [1]), t.value(lengths[:, None] > 0, rows.dtype))
+        return t.b.select(t.b.compare("gt", present, t.b.like(0, present)), result, t.b.like(0, result)), None, None, None
+
+    if not are_equal:  # the bag of each row
+        starts = t.b.slice(t.value(offsets, "i32"), [0], [bags])
+        bag = t.b.scatter_add(starts, t.b.splat(1, starts.shape, "i32"), 0, count + 1)
+        bag = t.b.reshape(t.b.slice(dimensions.cumsum(t.b, bag, 0), [0], [count]), [count, 1])
+        bag = t.b.binary("sub", bag, t.b.like(1, bag))
+
+    def total(x: Value) -> Value:
+        if are_equal:
+            return t.b.reduce("sum", t.b.reshape(x, [bags, length, x.shape[1]]), [1])
+        return t.b.scatter_add(t.b.broadcast(bag, x.shape), x, 0, bags)
+
+    result = total(rows)
+    if mode == 1:
+        size = total(kept)
+        result = t.b.binary("div", result, t.b.binary("max", size, t.b.like(1, size)))
+    return result, None, None, None
 
 
 # Normalisation.
