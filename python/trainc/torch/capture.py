@@ -31,6 +31,7 @@ from .branches import KnownBranches, frames
 from .gradients import A_BUFFER, Gradients, inference_is_no_grad
 from .graphs import constants_read, is_functional, mend, same, variable
 from .known import KnownValues, on_tensors
+from .packed import Packed
 from .replaced import averaged_statistics, swapped
 from .selected import Selected, Selections
 from .traced import Derivatives, Replay, vmap_traced, with_derivatives
@@ -227,7 +228,7 @@ class _Origins(TorchFunctionMode):
 
     def modes(self) -> list[TorchFunctionMode]:
         """It and the others that a capture has."""
-        return [self, KnownBranches(), Selections(), Gradients(self._trained, _shown)]
+        return [self, KnownBranches(), Selections(), Gradients(self._trained, _shown), Packed()]
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is torch.autograd.grad and not self._derivatives:
