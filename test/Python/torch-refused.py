@@ -186,12 +186,12 @@ def captured():
     def penalty(m, x, y):
         x = x.clone().requires_grad_()
         slope, = torch.autograd.grad(m(x).sum(), x, create_graph=True)
-        return slope.square().mean() + torch.linalg.inv(slope[:3, :3]).sum()  # the line of what cannot be translated
+        return slope.square().mean() + torch.linalg.matrix_exp(slope[:3, :3]).sum()  # the line of what cannot be translated
 
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
         for loss, *said in [(branch, "values of tensors", "if x.sum() > 0"), (item, "values of tensors", "y.sum().item()"),
-                            (penalty, "aten.linalg_inv", "torch.linalg.inv("), (lambda m, x, y: ce(m, x, y).backward(), "backward()"),
+                            (penalty, "aten.linalg_matrix_exp", "torch.linalg.matrix_exp("), (lambda m, x, y: ce(m, x, y).backward(), "backward()"),
                             (lambda m, x, y: m(x)[y != 0].sort(0).values.sum(), "m(x)[y != 0]", "depends on data"),
                             (lambda m, x, y: torch.vmap(lambda r: m(r).sum() * r.sum().item())(x).mean(), "vmap over calling .item()", "torch.vmap(lambda"),
                             (lambda m, x, y: torch.vmap(torch.dot)(x, x[:3]).mean(), "same size in the mapped dimension", "torch.vmap(torch.dot)"),
@@ -227,7 +227,7 @@ def operations():
     def unpooled(m, x, y):
         return F.max_unpool2d(torch.ones(1, 1, 1, 2), torch.tensor([[[[0, 99]]]]), 2).mean() * ce(m, x, y)
 
-    for loss, *said in [(lambda m, x, y: torch.linalg.inv(m(x)[:3]).sum(), "aten.linalg_inv_ex", "no rule"), (unpooled, "aten.max_unpool2d", "RuntimeError: Found an invalid max index: 99"),
+    for loss, *said in [(lambda m, x, y: torch.linalg.matrix_exp(m(x)[:3]).sum(), "aten.linalg_matrix_exp", "no rule"), (unpooled, "aten.max_unpool2d", "RuntimeError: Found an invalid max index: 99"),
                         (lambda m, x, y: F.rrelu(m(x), training=True).mean(), "aten.rrelu", "rrelu in training")]:
         with refused(Unsupported, "1 operation of Sequential", HERE, *said):
             export(loss=loss)

@@ -549,7 +549,7 @@ def refused():
 
         def forward(self, x, kind):
             if kind == "unknown":
-                return (torch.linalg.inv(self.fc(x)[:4]) * self.fc(x)[:4]).mean() + torch.bincount(x.argmax(1)).sum() * self.fc(x).mean()
+                return (torch.linalg.matrix_exp(self.fc(x)[:4]) * self.fc(x)[:4]).mean() + torch.bincount(x.argmax(1)).sum() * self.fc(x).mean()
             if kind == "masked":
                 return self.fc(x)[x > 0].sort().values.mean()
             if kind == "branch":
@@ -558,12 +558,12 @@ def refused():
             return self.fc(x)
 
     printed = io.StringIO()
-    for kind, *said in [("unknown", "2 operations", "aten.linalg_inv", "torch-traps.py:", "aten.bincount", "one_hot(x, n).sum(0)"),
+    for kind, *said in [("unknown", "2 operations", "aten.linalg_matrix_exp", "torch-traps.py:", "aten.bincount", "one_hot(x, n).sum(0)"),
                         ("masked", "depend"), ("branch", "Could not guard on data-dependent", "torch-traps.py:"), ("all", "one floating-point number", "5x4")]:
         with contextlib.redirect_stderr(printed), tiny.refused(trainc.UnsupportedError, *said):
             trainc.torch.export(Model(), (torch.randn(5, 4), kind), lambda m, x, kind: m(x, kind))
     assert printed.getvalue() == "said by the model\n", repr(printed.getvalue())  # torch.export prints its graph
-    assert "NOT TRANSLATED aten.linalg_inv" in trainc.torch.report(Model(), (torch.randn(5, 4), "unknown"), lambda m, x, kind: m(x, kind))
+    assert "NOT TRANSLATED aten.linalg_matrix_exp" in trainc.torch.report(Model(), (torch.randn(5, 4), "unknown"), lambda m, x, kind: m(x, kind))
     x, not_a_number = torch.randn(5, 4), nn.Linear(4, 1)
     not_a_number.weight.data[0, 1] = torch.nan
     for broken, x, said in [(nn.Linear(4, 1).requires_grad_(False), x, "nothing is trained"), (nn.Linear(3, 1), x, "torch.export cannot capture"),

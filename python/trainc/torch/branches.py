@@ -15,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 from .replaced import REPLACED
 
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
-ASKS_CAUSAL = nn.modules.transformer._detect_is_causal_mask.__code__
+# Within these functions.
+ANSWERS = {nn.modules.transformer._detect_is_causal_mask.__code__: False, torch.distributions.constraints._PositiveDefinite.check.__code__: True}
 
 
 def frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -94,8 +95,8 @@ def expected_by(code: CodeType, offset: int) -> bool | None:
 
 class KnownBranches(TorchFunctionMode):
     """Answers the questions about values that have one answer: a check that raises an error does not (PyTorch's way, with the check, is
-    to ask at each call); no drawn number is below 0, where layers are dropped at a rate of 0; and nn.Transformer, which asks whether a
-    mask is causal, is told no: it reads the mask then, and the translation sees that it is."""
+    to ask at each call); no drawn number is below 0, where layers are dropped at a rate of 0; covariances are symmetric; and
+    nn.Transformer, which asks whether a mask is causal, is told no: it reads the mask then, and the translation sees that it is."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +109,8 @@ class KnownBranches(TorchFunctionMode):
         if function is torch.Tensor.__bool__ or function is torch.Tensor.item and args[0].dtype == torch.bool:
             # Modes of torch.export may stand between.
             asking = next(f for f in frames(sys._getframe(1)) if f.f_code.co_name != "__torch_function__")
-            expected = False if any(f.f_code is ASKS_CAUSAL for f in frames(asking)) else expected_by(asking.f_code, asking.f_lasti)
+            known = (ANSWERS[f.f_code] for f in frames(asking) if f.f_code in ANSWERS)
+            expected = next(known, expected_by(asking.f_code, asking.f_lasti))
             if expected is not None:
                 return expected
         result = function(*args, **(kwargs or {}))

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .matrices import MATRICES
 from .selected import Selected
 
 NEVER = -1e30  # the logarithm of a probability of 0, with which all sums are finite
@@ -172,7 +173,7 @@ def _grid_sample(input: torch.Tensor, grid: torch.Tensor, mode: str = "bilinear"
 
 
 REPLACED: dict[Any, Callable[..., Any]] = {
-    F.gaussian_nll_loss: _gaussian_nll_loss, torch.randperm: _randperm, torch.multinomial: _multinomial, torch.Tensor.multinomial: _multinomial,
+    **MATRICES, F.gaussian_nll_loss: _gaussian_nll_loss, torch.randperm: _randperm, torch.multinomial: _multinomial, torch.Tensor.multinomial: _multinomial,
     F.instance_norm: _instance_norm, F.ctc_loss: _ctc_loss, torch.cov: _cov, torch.Tensor.cov: _cov, torch.corrcoef: _corrcoef,
     torch.Tensor.corrcoef: _corrcoef, F.linear_cross_entropy: _linear_cross_entropy, F.grid_sample: _grid_sample,
     **{own: functools.partial(_max_unpool, own, n) for n, own in enumerate((F.max_unpool1d, F.max_unpool2d, F.max_unpool3d), 1)}}

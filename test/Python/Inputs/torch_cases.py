@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 import transformers.integrations.moe  # noqa: F401  its operations
 
-A, GROUPED = torch.ops.aten, torch.ops.transformers.grouped_mm_fallback
+L, A, GROUPED = torch.linalg, torch.ops.aten, torch.ops.transformers.grouped_mm_fallback
 
 # (function, shapes of its parameters). Inputs have no ties and stay away from corners: those are in torch-traps.py.
 S, M, V = (3, 4), (4, 5), (4,)
@@ -13,6 +13,20 @@ GRIDS = [("bilinear", "zeros", False), ("bilinear", "border", True), ("bilinear"
 ids = torch.tensor([[0, 2, 1], [3, 3, 0]])
 
 FLOAT32_INSIDE, BELOW_FLOAT32 = "with float32 inside", "below the range of float32"
+
+
+def shifted(x):
+    """Matrices whose triangles have inverses that are not large."""
+    return x + 4 * torch.eye(x.shape[-1], dtype=x.dtype)
+
+
+def exchanged(x):
+    """Matrices whose elimination exchanges rows."""
+    return shifted(x).roll(1, -1)
+
+
+def covariance(x):
+    return x @ x.mT + torch.eye(x.shape[-1], dtype=x.dtype)
 
 
 def positive(x):
@@ -207,6 +221,18 @@ CASES = {
         (lambda x, w, b: A.native_group_norm(x, w, b, 2, 4, 42, 2, 1e-5)[0], X4, V, V),
         (lambda x, w, b: F.batch_norm(x, None, None, w, b, True) + F.batch_norm(x, torch.zeros(4), torch.ones(4), w, b, False), X4, V, V),
         (lambda x: F.dropout(x, 0.5, False) + F.dropout(x, 1.0) + A.native_dropout(x, 0.0, True)[0] + F.dropout2d(x, 0.0), X4),
+    ],
+    "matrices": [
+        (lambda x: L.inv(exchanged(x)), (4, 4)), (lambda x: torch.inverse(exchanged(x)) + exchanged(x).inverse(), (3, 5, 5)), (lambda x: L.slogdet(exchanged(x)).logabsdet + torch.slogdet(shifted(x))[1] + exchanged(x).slogdet()[0], (3, 4, 4)),
+        (lambda x: L.det(exchanged(x)) + torch.det(shifted(x)) + exchanged(x).det(), (3, 4, 4)), (lambda x: torch.logdet(covariance(x)) + covariance(x).logdet(), (4, 4)),
+        (lambda x, b: L.solve(exchanged(x), b), (4, 4), (4, 3)), (lambda x, b: L.solve(exchanged(x), b), (4, 4), (4,)), (lambda x, b: L.solve(exchanged(x), b), (3, 4, 4), (3, 4)),
+        (lambda x, b: L.solve(exchanged(x), b, left=False), (2, 4, 4), (2, 3, 4)), (lambda x, b: L.solve_triangular(shifted(x), b, upper=True, left=False), (2, 4, 4), (2, 3, 4)),
+        (lambda x, b: L.solve_triangular(shifted(x), b, upper=True) + L.solve_triangular(shifted(x), b, upper=False) + L.solve_triangular(x / 2, b, upper=False, unitriangular=True), (4, 4), (4, 3)),
+        (lambda x: L.cholesky(covariance(x)) + L.cholesky(covariance(x), upper=True) + L.cholesky_ex(covariance(x)).L, (2, 4, 4)), (lambda x: L.cholesky(x + x.mT + 9 * torch.eye(4)), (4, 4)),
+        (lambda x: L.cholesky(covariance(x) + x.detach().triu(1)) + L.cholesky(covariance(x) + x.detach().tril(-1), upper=True), (4, 4)),  # each reads one triangle
+        (lambda x, b: torch.cholesky_solve(b, L.cholesky(covariance(x))) + b.cholesky_solve(L.cholesky(covariance(x)).mT, upper=True), (4, 4), (4, 2)),
+        (lambda m, x: torch.distributions.MultivariateNormal(m, covariance(x)).log_prob(torch.ones(4, dtype=x.dtype)), (4,), (4, 4)),
+        (lambda m, x: torch.distributions.MultivariateNormal(m, scale_tril=L.cholesky(covariance(x))).log_prob(torch.ones(5, 4, dtype=x.dtype)), (4,), (4, 4)),
     ],
     "attention": [
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v) + F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3), *[(2, 3, 5, 4)] * 3),
