@@ -16,7 +16,7 @@ from ..exported import Exported as Base
 from ..exported import clauses_of, labelled, listed_entries, mesh_lines, warn_of_version
 from ..functions import from_uint8
 from ..step import Step
-from . import rules, structures  # noqa: F401, registers them
+from . import matrices, rules, structures  # noqa: F401, registers them
 from .capture import Batch, Traced, Tree, abstract, is_float, trace, with_results
 from .keys import Count, Keys, is_key, keys_of
 from .optim import Optimizer, groups_of

@@ -147,10 +147,12 @@ def custom_jvp(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> S
     if len(operands) == 1 and isinstance(operands[0], Value) and _is_relu(equation):
         return [t.b.unary("relu", operands[0])]
 
-    def tangent(function: Callable[..., Any], points: Sequence[Any], moves: Sequence[Any]) -> Any:
-        return jax.jvp(function, points, moves, has_aux=True)
+    return with_derivative(t, equation, operands, forward)
 
-    return _with_derivative(t, equation, operands, tangent)
+
+def forward(function: Callable[..., Any], points: Sequence[Any], moves: Sequence[Any]) -> Any:
+    """The derivative by JAX's forward rules."""
+    return jax.jvp(function, points, moves, has_aux=True)
 
 
 def _is_relu(equation: core.JaxprEqn) -> bool:
@@ -176,7 +178,7 @@ def custom_vjp(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> S
         return backward([jax.numpy.zeros_like(y) for y in results])
 
     try:
-        return _with_derivative(t, equation, operands, tangent, remains)
+        return with_derivative(t, equation, operands, tangent, remains)
     except (NotImplementedError, TypeError, AssertionError, RuntimeError) as error:
         raise Unsupported(f"a custom_vjp: its backward function is not linear in the gradient ({type(error).__name__}), so no forward function has "
                           "it as gradient") from None
@@ -186,7 +188,7 @@ def _is_float(x: Any) -> bool:
     return jax.numpy.issubdtype(x.dtype, jax.numpy.floating)
 
 
-def _with_derivative(t: Translator, equation: core.JaxprEqn, operands: list[Any], tangent: Callable[[Any, Sequence[Any], Sequence[Any]], Any],
+def with_derivative(t: Translator, equation: core.JaxprEqn, operands: list[Any], tangent: Callable[[Any, Sequence[Any], Sequence[Any]], Any],
                      remains: Callable[[Any, Sequence[Any]], Any] | None = None) -> Sequence[Any]:
     """The results without a gradient, as the rule of the derivative gives them, plus the derivative times x - x with only one x differentiated."""
     moved = [i for i, x in enumerate(operands) if isinstance(x, Value) and t.carried(x)]

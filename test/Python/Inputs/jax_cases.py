@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.linalg import cho_factor, cho_solve, lu, lu_factor, solve_triangular
+from jax.scipy.stats import multivariate_normal
 
 I = np.array([[2, 0, 1], [3, 3, -1]])  # of 4 rows
 MASK = np.arange(12).reshape(3, 4) % 3 == 0
@@ -17,6 +19,20 @@ def _pool(x, init, combine, padding="VALID"):
 
 def _conv(x, w, spec=("NHWC", "HWIO", "NHWC"), strides=(1, 1), padding="SAME", **more):
     return lax.conv_general_dilated(x, w, strides, padding, dimension_numbers=spec, **more)
+
+
+def _shifted(x):
+    """Matrices whose triangles have inverses that are not large."""
+    return x + 4 * jnp.eye(x.shape[-1], dtype=x.dtype)
+
+
+def _exchanged(x):
+    """Matrices whose elimination exchanges rows."""
+    return jnp.roll(_shifted(x), 1, -1)
+
+
+def _covariance(x):
+    return x @ x.mT + jnp.eye(x.shape[-1], dtype=x.dtype)
 
 
 def _whole(x):
@@ -143,6 +159,21 @@ CASES = {
     "batched dot": (lambda a, b: jnp.einsum("bi,bi->b", a, b) + jax.vmap(jnp.dot)(a, b), (3, 4), (3, 4)),
     "attention": (lambda q, k, v: jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.5), v),
                   (2, 5, 2, 4), (2, 5, 2, 4), (2, 5, 2, 4)),
+    "inverses": (lambda a: jnp.linalg.inv(_exchanged(a)) + jnp.linalg.inv(_exchanged(a)[0]), (3, 4, 4)),
+    "determinants": (lambda a: jnp.linalg.slogdet(_exchanged(a))[1] * jnp.linalg.slogdet(_exchanged(a))[0]
+                     + jnp.linalg.det(_shifted(a)) / 99, (3, 4, 4)),
+    "equations": (lambda a, b: jnp.linalg.solve(_exchanged(a), b) + jnp.linalg.solve(_exchanged(a), b[:, 0])[:, None], (4, 4), (4, 3)),
+    "triangles": (lambda a, b: sum(solve_triangular(_shifted(a), b, trans=trans, lower=lower) for trans in (0, 1) for lower in (True, False))
+                  + solve_triangular(a / 4, b, unit_diagonal=True), (4, 4), (4, 3)),
+    "triangles behind": (lambda a, b: lax.linalg.triangular_solve(_shifted(a), b, lower=True), (2, 4, 4), (2, 3, 4)),
+    "cholesky": (lambda a: jnp.linalg.cholesky(_covariance(a)) + jnp.linalg.cholesky(_covariance(a), upper=True)
+                 + lax.linalg.cholesky(_covariance(a) + jnp.triu(a, 1), symmetrize_input=False), (2, 4, 4)),
+    "cholesky solve": (lambda a, b: cho_solve(cho_factor(_covariance(a)), b), (4, 4), (4, 3)),
+    "lu": (lambda a: lu(_exchanged(a))[2] + lu_factor(_exchanged(a))[0], (4, 4)),
+    "equations by own functions": (lambda a, b: lax.custom_linear_solve(
+        lambda v: _covariance(a) @ v, b, lambda _, v: jnp.linalg.solve(_covariance(lax.stop_gradient(a)), v), symmetric=True), (4, 4), (4,)),
+    "densities": (lambda m, a: multivariate_normal.logpdf(jnp.ones(4, m.dtype), m, _covariance(a)), (4,), (4, 4)),
+    "gradients of matrices": (lambda a: jax.grad(lambda x: jnp.linalg.slogdet(_exchanged(x))[1])(a)**2, (4, 4)),
     "embedding": (lambda a: a[I] + jnp.take(a, I, axis=0) * 2 + jnp.take(a, I, axis=0, mode="clip"), (4, 5)),
     "columns": (lambda a: a[:, np.array([1, 0, 2])] + a[np.array([0, 1, 2]), np.array([3, 0, 0])][:, None] + a[1][None, :3], (3, 4)),
     "fill": (lambda a: jnp.take(a, np.array([0, 7, -9, 2]), axis=0, mode="fill", fill_value=3.0), (4, 5)),
@@ -223,5 +254,5 @@ REFUSED = {
     "print": (lambda a: jax.debug.print("{}", a[0]) or a, ((3,),), "nothing is"),
     "callback": (lambda a: jax.pure_callback(np.sin, jax.ShapeDtypeStruct((3,), a.dtype), a), ((3,),), "a step does not call Python"),
     "bits": (lambda a: a.view(jnp.int64).astype(float), ((3,),), "bitcast_convert_type"),
-    "inverse": (lambda a: jnp.linalg.inv(a), ((3, 3),), "lu"),
+    "eigenvalues": (lambda a: jnp.linalg.eigvalsh(a), ((3, 3),), "eigh"),
 }
