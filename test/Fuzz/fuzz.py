@@ -3,7 +3,8 @@
 """Fuzzes trainc in process: mutated modules up to form 3, and random valid ones with all passes on against all off.
 
 usage: fuzz.py --mutants N --valid M [--seed S] [--json FILE] [--resume FILE] [--jobs J] [--checkpoints C]
-       fuzz.py --show mutant|valid|races NUMBER
+       fuzz.py --show mutant|valid|gpu|races NUMBER
+       fuzz.py --gpu N ...
        fuzz.py --races N [--cpu NAME] ...
 
 Mutants are modules of the tests, of the examples at small sizes and random valid ones, changed at random. None may crash or
@@ -11,6 +12,8 @@ hang the compiler, and each that is refused must be refused by errors with a pla
 passes, without those that can be disabled, and by definitions (--reference); three updates of each must be bitwise equal, but
 for code by definitions of attention and convolution, which may sum in another order. Both run in worker processes
 (Inputs/worker.py), started again when they crash. The checkpoint reader has a fuzzer of its own in C.
+
+With --gpu, further valid modules must give on the emulated GPU of tests what they give on the processor, but for another order of sums.
 
 With --races, modules of larger tensors that share values of smaller rank: trainc-run --check-workgroups must find nothing,
 of some for code by definitions, too, and updates must give the same bits on 2, 3 and 8 threads as on 1.
@@ -79,6 +82,10 @@ def valid_module(seed, number):
     return valid.module(f"{seed} valid {number}")
 
 
+def gpu_module(seed, number):
+    return valid.module(f"{seed} gpu {number}")
+
+
 def racing_module(seed, number):
     return valid.module(f"{seed} races {number}", shared=True)
 
@@ -93,7 +100,9 @@ class Job:
         self.folder = tempfile.mkdtemp(dir=options.folder)
         self.compiler = Worker([os.path.join(options.build, "bin", "trainc-fuzz")], LIMIT, environment())
         self.runner = Worker([sys.executable, os.path.join(HERE, "Inputs", "runner.py")], LIMIT,
-                             os.environ | {"TRAINC_BUILD": options.runtime_build})
+                             os.environ | {"TRAINC_BUILD": options.runtime_build, **{
+                                 f"TRAINC_LIB{name.upper()}": os.path.join(options.runtime_build, "lib", f"libtrainc_fake_{name}.so")
+                                 for name in ("cuda", "cublaslt")}})
 
     def mutants(self, numbers):
         """[(number, outcome, message)]."""
@@ -109,22 +118,38 @@ class Job:
 
     def one_valid(self, number):
         module = valid_module(self.options.seed, number)
-        path = os.path.join(self.folder, "valid.mlir")
+        names = ("default", "off", "reference")
+        libraries, wrong = self.compile(module, number, {name: name for name in names})
+        return wrong or self.compare(module, number, libraries, module.own_order)
+
+    def gpu(self, numbers):
+        return [(number, *self.one_gpu(number)) for number in numbers]
+
+    def one_gpu(self, number):
+        module = gpu_module(self.options.seed, number)
+        libraries, wrong = self.compile(module, number, {"cuda": "gpu"})
+        return wrong or self.compare(module, number, {"cpu": libraries["cuda"], **libraries}, True)
+
+    def compile(self, module, number, variants):
+        """({name: library}, None), or what is wrong in place of None."""
+        path, libraries = os.path.join(self.folder, "valid.mlir"), {}
         with open(path, "w") as f:
             f.write(module.text)
-        variants = {}
-        for variant in ("default", "off", "reference"):
-            variants[variant] = os.path.join(self.folder, f"{number}-{variant}.so")
-            outcome, message = self.compiler.ask(f"compile {path} {variants[variant]} {variant}")
+        for name, variant in variants.items():
+            libraries[name] = os.path.join(self.folder, f"{number}-{name}.so")
+            outcome, message = self.compiler.ask(f"compile {path} {libraries[name]} {variant}")
             if outcome != "ok":
-                return outcome, f"{variant}: {message}"
+                return libraries, (outcome, f"{variant}: {message}")
+        return libraries, None
+
+    def compare(self, module, number, libraries, rounded):
         tolerance, rounding = (0.05, 2**-8) if module.narrow else (1e-10, 2**-52) if module.f64 else (2e-4, 2**-23)
         job = os.path.join(self.folder, "job.json")
         with open(job, "w") as f:
-            json.dump({"variants": variants, "inputs": module.inputs, "seed": number,
-                       "tolerance": tolerance if module.own_order else None, "rounding": rounding}, f)
+            json.dump({"variants": libraries, "inputs": module.inputs, "seed": number,
+                       "tolerance": tolerance if rounded else None, "rounding": rounding}, f)
         answer = self.runner.ask(job)
-        for library in variants.values():
+        for library in {*libraries.values()}:
             os.remove(library)
             os.remove(library[:-3] + ".h")
         return answer
@@ -226,15 +251,15 @@ def fuzz_checkpoints(options):
     return done.returncode and f"checkpoint reader: exit {done.returncode}: {done.stderr[:400]}"
 
 
-def report(options, mutants, modules, races):
+def report(options, mutants, modules, gpu, races):
     outcomes = collections.Counter(outcome for _, outcome, _ in mutants)
     result = {"seed": options.seed, "mutants": len(mutants), "reached_passes": len(mutants) - outcomes["parse"],
-              "valid": len(modules), "shared": len(races), "checkpoints": options.checkpoints, **{name: 0 for name in WRONG.values()}}
-    wrong = [r[1] for r in mutants + modules + races if is_wrong(r)]
+              "valid": len(modules), "gpu": len(gpu), "shared": len(races), "checkpoints": options.checkpoints, **{name: 0 for name in WRONG.values()}}
+    wrong = [r[1] for r in mutants + modules + gpu + races if is_wrong(r)]
     for outcome in wrong:  # a valid module that is refused, or fails when it runs, is as wrong as one with other results
         result[WRONG.get(outcome, "different_results")] += 1
     print(f"seed {options.seed}: {len(mutants)} mutants ({', '.join(f'{n} {o}' for o, n in sorted(outcomes.items()))}),"
-          f" {len(modules)} valid, {len(races)} with shared values, {options.checkpoints} checkpoint files: {len(wrong)} wrong")
+          f" {len(modules)} valid, {len(gpu)} on the emulated GPU, {len(races)} with shared values, {options.checkpoints} checkpoint files: {len(wrong)} wrong")
     return result
 
 
@@ -242,6 +267,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--mutants", type=int, default=0)
     p.add_argument("--valid", type=int, default=0)
+    p.add_argument("--gpu", type=int, default=0, help="valid modules for the emulated GPU")
     p.add_argument("--races", type=int, default=0, help="valid modules whose workgroups are checked")
     p.add_argument("--cpu", default="native", help="processor that these are compiled for")
     p.add_argument("--checkpoints", type=int, default=0, help="files for the checkpoint reader")
@@ -256,7 +282,7 @@ def main():
     options = p.parse_args()
     if options.show:
         kind, number = options.show[0], int(options.show[1])
-        made = {"valid": valid_module, "races": racing_module}.get(kind)
+        made = {"valid": valid_module, "gpu": gpu_module, "races": racing_module}.get(kind)
         text = made(options.seed, number).text if made else mutant(options.seed, number, *corpus())
         sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
         return 0
@@ -264,8 +290,9 @@ def main():
     with tempfile.TemporaryDirectory() as options.folder:
         mutants = run_all(options, "mutants", options.mutants, 50)
         modules = run_all(options, "valid", options.valid, 5)
+        gpu = run_all(options, "gpu", options.gpu, 5)
         races = run_all(options, "races", options.races, 5)
-        result = report(options, mutants, modules, races)
+        result = report(options, mutants, modules, gpu, races)
         if options.checkpoints and (found := fuzz_checkpoints(options)):
             print(found)
             result["crashes"] += 1

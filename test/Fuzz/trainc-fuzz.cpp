@@ -12,7 +12,7 @@
 //   compile FILE OUTPUT VARIANT [CPU]  to a shared library, by LLVM at O1 or
 //   (reference) O0
 //     ok, failed                     VARIANT: default, off (no optional pass),
-//     reference
+//     reference, gpu (for the emulator, too)
 //
 // A crash ends the process before the answer, a hang by SIGPROF or SIGALRM.
 //
@@ -93,6 +93,10 @@ static bool compile(const std::string &input, const std::string &output,
     options.cpu = "x86-64-v3";
   options.optimize = variant == "reference" ? 0 : 1; // its code is long
   options.pipeline.reference = variant == "reference";
+  if (variant == "gpu") {
+    options.targets = {Target::CUDA, Target::CPU};
+    options.cudaArchs = {"host"};
+  }
   if (variant == "off")
     for (StringRef pass : disablablePasses())
       options.pipeline.disabled.insert(pass);

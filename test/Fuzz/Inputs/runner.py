@@ -5,9 +5,9 @@
 
 and is answered by `equal`, `differs<TAB>where`, or `failed<TAB>message`. Three updates on random inputs must give the same
 results and tensors, bit for bit; the first on 2 threads, the others on 1, or each on one of "threads". If the tolerance is
-not null, the variant `reference` may be off by it, after one update: further ones of a random model enlarge any difference.
-Where it is off by more, the module may be ill-conditioned: it may then be off by twice (each of the two sums has its own
-roundings) the most that `reference` itself moves when inputs and parameters are multiplied by 1 + R or 1 - R at random,
+not null, the variants `reference` and `cuda` may be off by it, after one update: further ones of a random model enlarge any difference. The
+latter runs on the GPU, which is the emulated one of tests. Where one is off by more, the module may be ill-conditioned: it may then be off by twice (each of the two sums has its own
+roundings) the most that it moves itself when inputs and parameters are multiplied by 1 + R or 1 - R at random,
 NUDGES times.
 """
 import json
@@ -37,10 +37,10 @@ def as_it_is(array):
     return array
 
 
-def run(runtime, library, inputs, seed, threads, updates=UPDATES, nudge=as_it_is):
+def run(runtime, library, inputs, seed, threads, updates=UPDATES, device=b"cpu", nudge=as_it_is):
     """{what: array} of everything that can be read."""
     rng, seen = np.random.default_rng(seed), {}
-    with Trainer(runtime, library, threads=threads, seed=seed) as trainer:
+    with Trainer(runtime, library, threads=threads, seed=seed, device=device) as trainer:
         for role, name, _ in trainer.tensors:
             if role == "parameter" and nudge is not as_it_is:
                 trainer.write(name, nudge(trainer.read(name)))
@@ -98,10 +98,10 @@ def answer(runtime, path):
     default, want, allowed = next(iter(job["variants"].values())), None, None
     threads = job.get("threads") or [2] + [1] * len(job["variants"])
     for i, (variant, library) in enumerate(job["variants"].items()):
-        tolerance = job["tolerance"] if variant == "reference" else None
+        tolerance = job["tolerance"] if variant in ("reference", "cuda") else None
         updates = UPDATES if tolerance is None else 1
         try:
-            arguments = runtime, library, job["inputs"], job["seed"], threads[i], updates
+            arguments = runtime, library, job["inputs"], job["seed"], threads[i], updates, b"cuda" if variant == "cuda" else b"cpu"
             seen = run(*arguments)
             if tolerance is not None:
                 want = run(runtime, default, job["inputs"], job["seed"], 2, updates)
