@@ -92,12 +92,12 @@ def shorter():
 
 def unknown():
     """What depends on how many sequences have a step is refused."""
-    def sizes(m, x, lengths):
-        return rnn.pack_padded_sequence(x, lengths).batch_sizes[1] * m(x)[0].sum()
-
-    layer = nn.GRU(3, 4)
-    with refused(trainc.UnsupportedError, "batch_sizes[1] of packed sequences, which depends on data", "torch-packed.py"):
-        trainc.torch.export(layer, (torch.randn(STEPS, COUNT, 3), LENGTHS[0]), sizes, torch.optim.SGD(layer.parameters(), 0.1))
+    x, layer = torch.randn(STEPS, COUNT, 3), nn.GRU(3, 4)
+    for function, said in ((lambda sizes: sizes[1], "batch_sizes[1]"), (lambda sizes: sizes.float().mean(), "batch_sizes.float"),
+                           (torch.sum, "sum of the batch sizes")):
+        with refused(trainc.UnsupportedError, said, "of packed sequences, which depend on data", "torch-packed.py"):
+            trainc.torch.export(layer, (x, LENGTHS[0]), lambda m, x, n: function(rnn.pack_padded_sequence(x, n).batch_sizes) * m(x)[0].sum(),
+                                torch.optim.SGD(layer.parameters(), 0.1))
 
 
 for case in (trained, shorter, unknown):

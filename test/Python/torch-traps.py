@@ -212,6 +212,19 @@ def padding():
     agree(Bag(), (torch.randint(0, 7, (4, 5)),), optimizer=lambda p: torch.optim.SGD(p, 0.1))
 
 
+def ends_of_integers():
+    """Constants at both ends of 64 bits, which are no range; and memory that nothing has written, which is 0."""
+    def numbers(m, n):
+        return (n + torch.tensor([2**63 - 2, -2**63, 0]), n[:2] + torch.tensor([-2**62, 2**62 - 1]),
+                torch.full((3,), 2**62).new_empty(3) * n, torch.empty_like(n).scatter(0, n - 1, n))
+
+    exported = trainc.torch.export(nn.Linear(3, 1), (torch.ones(1, 3),), lambda m, x: m(x).sum(),
+                                   evals={"numbers": (numbers, (torch.tensor([1, 1, 1]),))})
+    with exported.step() as step:
+        values = [x.tolist() for x in step.eval("numbers", torch.tensor([1, 1, 1])).values()]
+    assert values == [[2**63 - 1, 1 - 2**63, 1], [1 - 2**62, 2**62], [0, 0, 0], [1, 0, 0]], values
+
+
 def bags():
     """Of other lengths in each call: some have no rows, some only those of padding."""
     class Bags(nn.Module):
@@ -573,8 +586,8 @@ def refused():
 
 
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, corners, places_on_elements, one_index,
-         classes_second, running_statistics, padding, bags, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
-         autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, converted, refused]
+         classes_second, running_statistics, padding, ends_of_integers, bags, in_place, modes, metrics, large_constants, accumulated,
+         whole_batches, checkpointed, autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, converted, refused]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

@@ -17,16 +17,19 @@ class _Steps(int):
 
 
 class _BatchSizes:
-    """In place of how many sequences have a step t: the first number is known, if no sequence is empty."""
+    """In place of how many sequences have a step t: the first number is known, as no sequence is empty."""
 
     device = torch.device("cpu")
 
     def __init__(self, mask: torch.Tensor):
         self.mask = mask
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"batch_sizes.{name} of packed sequences, which depend on data")
+
     def __getitem__(self, step: int) -> int:
         if step != 0:
-            raise TypeError(f"batch_sizes[{step}] of packed sequences, which depends on data")
+            raise TypeError(f"batch_sizes[{step}] of packed sequences, which depend on data")
         return self.mask.shape[1]
 
     def size(self, dim: int) -> _Steps:
@@ -67,8 +70,8 @@ CELLS: dict[Any, Callable[..., list[torch.Tensor]]] = {
     torch._VF.rnn_relu: lambda *args: _rnn(torch.relu, *args)}
 
 
-def _direction(cell: Callable[..., list[torch.Tensor]], x: torch.Tensor, mask: torch.Tensor, states: Sequence[torch.Tensor], weights: Sequence[torch.Tensor],
-               has_bias: bool, steps: Sequence[int]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def _direction(cell: Callable[..., list[torch.Tensor]], x: torch.Tensor, mask: torch.Tensor, states: Sequence[torch.Tensor],
+               weights: Sequence[torch.Tensor], has_bias: bool, steps: Sequence[int]) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Outputs [T, B, H] and last states. Behind its end a sequence keeps its state, backwards it begins there."""
     of_input, of_state, *others = weights
     bias, own, *projection = others if has_bias else [None, None, *others]

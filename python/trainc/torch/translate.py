@@ -234,8 +234,9 @@ class Translator:
             return None
         d = moving[0]
         line = x[tuple(slice(None) if i == d else 0 for i in range(x.dim()))]
-        begin, step = int(line[0]), int(line[1] - line[0])
-        expected = torch.arange(begin, begin + step * len(line), step) if step else None
+        begin, step = int(line[0]), int(line[1]) - int(line[0])
+        end = begin + step * len(line)
+        expected = torch.arange(begin, end, step) if step and abs(end) < 1 << 63 else None
         shape = [-1 if i == d else 1 for i in range(x.dim())]
         if expected is None or not torch.equal(expected.to(x.dtype).reshape(shape).expand(x.shape), x):
             return None
@@ -342,7 +343,8 @@ class Translator:
         try:
             if not _any((args, kwargs), lambda x: isinstance(x, Value | Int8)) and not is_random(node):
                 with torch.no_grad():
-                    return node.target(*args, **kwargs)
+                    result = node.target(*args, **kwargs)
+                return result.zero_() if "empty" in str(node.target) else result  # what has no defined values
             return self._translated(node, origin, args, kwargs)
         except Exception as e:  # of PyTorch's functions on what is known, too
             said = str(e) if isinstance(e, Unsupported | ValueError) else f"{type(e).__name__}: {str(e).partition(chr(10))[0]}"
