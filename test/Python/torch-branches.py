@@ -3,6 +3,7 @@
 """Branches on values that go one way whatever the values are, and those that are refused."""
 import os
 import sys
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -83,6 +84,76 @@ def dropped_layers():
         trainc.torch.export(Dropped(0.1), (torch.randn(5, 4),))
 
 
+class Encoder(nn.Module):
+    """Layers that are left out, as models of transformers write it."""
+    def __init__(self, rate, form, layer=nn.Linear):
+        super().__init__()
+        self.layers, self.layerdrop, self.form = nn.ModuleList(layer(4, 4) for _ in range(2)), rate, form
+
+    def forward(self, x):
+        for layer in self.layers:
+            drop = False
+            if self.training and self.layerdrop > 0.0 and self.form != "above":
+                drawn = torch.rand([])
+                if self.form == "continue" and drawn < self.layerdrop:
+                    continue
+                drop = self.form == "kept" and drawn <= self.layerdrop
+                if self.form == "flag" and drawn < self.layerdrop:
+                    drop = True
+            if self.form == "above":
+                if not self.training or torch.rand([]) > self.layerdrop:
+                    x = layer(x)
+            elif not drop:
+                x = layer(x)
+        return x
+
+
+def left_out():
+    """A layer has its input as result as often as its rate says, and then no gradient."""
+    x, optimizer = torch.randn(5, 4), torch.optim.SGD
+    for form in ("continue", "flag", "kept", "above"):
+        model = Encoder(0.25, form)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            exported = trainc.torch.export(model, (x,), lambda m, x: (m(x).square().mean(), {"y": m(x)}), optimizer(model.parameters(), 1e-30))
+        assert any("LayerDrop: the gradient" in str(w.message) for w in said), form
+        first, second = model.layers
+        results = [second(first(x)), second(x), first(x), x]
+        seen = [0] * 4
+        with exported.step(threads=1) as step:
+            for _ in range(400):
+                y = step(x).outputs["y"]
+                seen[next(i for i, result in enumerate(results) if torch.allclose(y, result, rtol=1e-9))] += 1
+        assert abs(seen[1] + seen[3] - 100) < 40 and abs(seen[2] + seen[3] - 100) < 40 and 8 < seen[3] < 50, (form, seen)
+    model = Encoder(1.0, "flag")
+    exported = trainc.torch.export(model, (x,), lambda m, x: (m(x) * m.layers[0].bias).sum(), optimizer(model.parameters(), 0.1))
+    before = {name: p.clone() for name, p in model.state_dict().items()}
+    with exported.step() as step:
+        step(x)
+        after = step.state_dict(as_torch=True)
+    assert [name for name in before if not torch.equal(before[name], after[name])] == ["layers.0.bias"]
+
+
+def not_left_out():
+    """What is more than its input elsewhere, and what changes more than the result."""
+    def layer(*sizes):
+        return nn.Sequential(nn.Linear(*sizes), nn.BatchNorm1d(4))
+
+    class Several(nn.Linear):
+        def forward(self, x):
+            return super().forward(x), x.mean()
+
+    class Unused(Encoder):
+        def forward(self, x):
+            return x.mean() * 2 if torch.rand([]) < self.layerdrop else x.mean()
+
+    for model, said in ((Encoder(0.1, "flag", layer), "LayerDrop of Sequential, which has running statistics"),
+                        (Encoder(0.1, "flag", Several), "LayerDrop of Several, which gives more than its input"),
+                        (Unused(0.1, ""), "LayerDrop without a layer behind it")):
+        with refused(trainc.UnsupportedError, said):
+            trainc.torch.export(model, (torch.randn(5, 4),), lambda m, x: m(x).mean(), torch.optim.SGD(model.parameters(), 0.1))
+
+
 def checks():
     """A check that raises an error is not part of the step; another branch on values is still refused."""
     def checked(m, x):
@@ -126,6 +197,6 @@ def checks():
 
 
 if __name__ == "__main__":
-    for case in conditions, dropped_layers, checks:
+    for case in conditions, dropped_layers, left_out, not_left_out, checks:
         case()
         print(f"{case.__name__}: ok", flush=True)

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import bisect
 import dis
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from .replaced import REPLACED
+from ..errors import UnsupportedError, warn
+from .replaced import REPLACED, swapped
 
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
 # Within these functions.
@@ -93,22 +95,70 @@ def expected_by(code: CodeType, offset: int) -> bool | None:
     return if_true if taken[0] in otherwise else not if_true if otherwise[0] in taken else None
 
 
+def _skipped(skip: torch.Tensor, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> Any:
+    """What a layer gives, or its input where it is left out."""
+    x, (y, *others) = args[0] if args else kwargs.get("hidden_states"), results if isinstance(results, tuple) else (results,)
+    if not (isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and x.shape == y.shape) or any(isinstance(z, torch.Tensor) for z in others):
+        raise UnsupportedError(f"LayerDrop of {type(module).__name__}, which gives more than its input with other values: expected a rate of 0")
+    if any(isinstance(m, nn.modules.batchnorm._NormBase) and m.training and m.track_running_stats for m in module.modules()):
+        raise UnsupportedError(f"LayerDrop of {type(module).__name__}, which has running statistics: expected a rate of 0")
+    warn("LayerDrop: the gradient of a layer that is left out is 0; momentum and weight decay go on, where PyTorch's optimizers leave its "
+         "parameters as they are")
+    y = torch.where(skip, x, y)
+    return (y, *others) if isinstance(results, tuple) else y
+
+
 class KnownBranches(TorchFunctionMode):
     """Answers the questions about values that have one answer: a check that raises an error does not (PyTorch's way, with the check, is
     to ask at each call); no drawn number is below 0, where layers are dropped at a rate of 0; covariances are symmetric; and
-    nn.Transformer, which asks whether a mask is causal, is told no: it reads the mask then, and the translation sees that it is."""
+    nn.Transformer, which asks whether a mask is causal, is told no: it reads the mask then, and the translation sees that it is.
+
+    Functions that drop layers at another rate are told not to, and the layer that they call next has its input as a result where they would
+    have (LayerDrop: Fan et al., Reducing Transformer Depth on Demand, ICLR 2020)."""
 
     def __init__(self) -> None:
         super().__init__()
         self._drawn: list[torch.Tensor] = []  # numbers of torch.rand
+        self._skip: torch.Tensor | None = None  # whether the layer that is called next is left out
+        self._calls = swapped({(nn.Module, "_call_impl"): self._calling(nn.Module._call_impl)})  # what __call__ calls, also in torch.fx
+
+    def __enter__(self) -> KnownBranches:
+        self._calls.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._calls.__exit__(None, None, None)
+        if self._skip is not None and not any(error):
+            raise UnsupportedError("LayerDrop without a layer behind it: expected a rate of 0")
+
+    def _calling(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            skip, self._skip = self._skip, None
+            results = own(module, *args, **kwargs)
+            return results if skip is None else _skipped(skip, module, args, kwargs, results)
+
+        return call
+
+    def _compared(self, function: Any, x: torch.Tensor, rate: float) -> torch.Tensor | None:
+        """The answer of a drawn number that a rate is compared with."""
+        name = function.__name__.strip("_")
+        is_below = name in ("lt", "le")
+        if rate <= 0 and name == "lt":
+            return torch.tensor(False)
+        if not any(re.search("layer_?drop", name) for name in _asking().f_code.co_names):
+            return None
+        self._skip = function(x, rate) if is_below else ~function(x, rate)
+        return torch.tensor(not is_below)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function.__name__ in ("lt", "__lt__") and isinstance(args[-1], float | int) and args[-1] <= 0 and any(args[0] is x for x in self._drawn):
-            return torch.tensor(False)
+        if function.__name__.strip("_") in ("lt", "le", "gt", "ge") and isinstance(args[-1], float | int) and any(args[0] is x for x in self._drawn):
+            answer = self._compared(function, *args)
+            if answer is not None:
+                return answer
         function = REPLACED.get(function, function)
         if function is torch.Tensor.__bool__ or function is torch.Tensor.item and args[0].dtype == torch.bool:
-            # Modes of torch.export may stand between.
-            asking = next(f for f in frames(sys._getframe(1)) if f.f_code.co_name != "__torch_function__")
+            asking = _asking()
             known = (ANSWERS[f.f_code] for f in frames(asking) if f.f_code in ANSWERS)
             expected = next(known, expected_by(asking.f_code, asking.f_lasti))
             if expected is not None:
@@ -119,3 +169,8 @@ class KnownBranches(TorchFunctionMode):
         if function is torch.rand and result.dim() == 0:
             self._drawn.append(result)
         return result
+
+
+def _asking() -> FrameType:
+    """The function that asks; modes of torch.export may stand between."""
+    return next(f for f in frames(sys._getframe(1)) if f.f_code.co_filename != __file__ and f.f_code.co_name != "__torch_function__")
