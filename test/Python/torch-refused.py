@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from transformers.models.fsmt import modeling_fsmt
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import agree, mlp  # noqa: E402
@@ -183,6 +184,9 @@ def captured():
     def item(m, x, y):
         return m(x).sum() * (1 if y.sum().item() > 3 else 2)
 
+    def of_library(m, x, y):
+        return m(x).mean() + modeling_fsmt.make_padding_mask(y).sum()
+
     def penalty(m, x, y):
         x = x.clone().requires_grad_()
         slope, = torch.autograd.grad(m(x).sum(), x, create_graph=True)
@@ -191,7 +195,8 @@ def captured():
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
         for loss, *said in [(branch, "values of tensors", "if x.sum() > 0"), (item, "values of tensors", "y.sum().item()"),
-                            (penalty, "aten.linalg_matrix_exp", "torch.linalg.matrix_exp("), (lambda m, x, y: ce(m, x, y).backward(), "backward()"),
+                            (of_library, "make_padding_mask(y)", "modeling_fsmt.py:", "if not padding_mask.any():"), (penalty, "aten.linalg_matrix_exp", "torch.linalg.matrix_exp("),
+                            (lambda m, x, y: ce(m, x, y).backward(), "backward()"),
                             (lambda m, x, y: m(x)[y != 0].sort(0).values.sum(), "m(x)[y != 0]", "depends on data"),
                             (lambda m, x, y: torch.vmap(lambda r: m(r).sum() * r.sum().item())(x).mean(), "vmap over calling .item()", "torch.vmap(lambda"),
                             (lambda m, x, y: torch.vmap(torch.dot)(x, x[:3]).mean(), "same size in the mapped dimension", "torch.vmap(torch.dot)"),

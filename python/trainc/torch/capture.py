@@ -202,20 +202,29 @@ DATA = ("a Python number, a branch or a shape that depends on the values of tens
         "select with torch.where, or multiply by a mask; a tensor that is the same in each call may be one that the loss closes over")
 
 
-def _line_of(lines: Iterable[tuple[str, int]]) -> Origin:
-    """Of (file, line) from the inside out the first of the user's program, else of the library of models."""
-    outside = [(file, line) for file, line in lines if not file.startswith(("<", *OURS))]
-    file, line = next((x for x in outside if "site-packages" not in x[0]), outside[0] if outside else ("", 0))
+def _outside(lines: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Those that are neither ours nor PyTorch's."""
+    return (line for line in lines if not line[0].startswith(("<", *OURS)))
+
+
+def _at(file: str, line: int) -> Origin:
     return Origin(file, line, linecache.getline(file, line).strip())
 
 
+def _line_of(lines: Iterable[tuple[str, int]]) -> Origin:
+    """Of (file, line) from the inside out the first of the user's program, else of the library of models."""
+    outside = list(_outside(lines))
+    return _at(*next((x for x in outside if "site-packages" not in x[0]), outside[0] if outside else ("", 0)))
+
+
 def _cannot(model: nn.Module, error: Exception, origin: Origin | None = None) -> UnsupportedError:
-    """Why PyTorch could not capture a model, with the line of the user's program."""
+    """Why PyTorch could not capture a model, with the lines of the user's program and of the library of models."""
     frames = [(f.filename, f.lineno or 0) for f in reversed(traceback.extract_tb(error.__traceback__))]
-    origin = origin or _line_of(frames)
+    origin, inner = origin or _line_of(frames), _at(*next(_outside(frames), ("", 0)))
+    lines = origin.shown() + (inner.shown() if inner != origin else "")
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     why = f"\n    {DATA}" if "DataDependent" in type(error).__name__ or "data-dependent" in said else ""
-    return UnsupportedError(f"torch.export cannot capture {type(model).__name__}: {type(error).__name__}: {said}{origin.shown()}{why}")
+    return UnsupportedError(f"torch.export cannot capture {type(model).__name__}: {type(error).__name__}: {said}{lines}{why}")
 
 
 class _Origins(TorchFunctionMode):
