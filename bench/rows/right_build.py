@@ -3,6 +3,7 @@ import os
 import re
 import resource
 
+import results
 from common import ENVIRONMENT, ROOT, Failed, run
 from rows import judge
 
@@ -37,7 +38,7 @@ def clean_build_seconds(commit, folder):
 
 
 def build(folder):
-    if run(["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no"]).stdout:
+    if results.commit().endswith("-dirty"):
         raise Failed("the build of the last commit is measured, but files differ from it")
     before, after = (clean_build_seconds(c, folder) for c in (BEFORE, "HEAD"))
     return judge(after <= SHARE * before,
