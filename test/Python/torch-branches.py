@@ -147,7 +147,18 @@ def not_left_out():
         def forward(self, x):
             return x.mean() * 2 if torch.rand([]) < self.layerdrop else x.mean()
 
-    for model, said in ((Encoder(0.1, "flag", layer), "LayerDrop of Sequential, which has running statistics"),
+    class Normed(Encoder):
+        def forward(self, x):
+            for layer in self.layers:
+                if torch.rand([]) < self.layerdrop:
+                    continue
+                x = layer(self.norm(x))
+            return x
+
+    normed = Normed(0.1, "")
+    normed.norm = nn.LayerNorm(4)
+    for model, said in ((normed, "LayerDrop before LayerNorm, which is not a layer of the loop"),
+                        (Encoder(0.1, "flag", layer), "LayerDrop of Sequential, which has running statistics"),
                         (Encoder(0.1, "flag", Several), "LayerDrop of Several, which gives more than its input"),
                         (Unused(0.1, ""), "LayerDrop without a layer behind it")):
         with refused(trainc.UnsupportedError, said):

@@ -95,8 +95,10 @@ def expected_by(code: CodeType, offset: int) -> bool | None:
     return if_true if taken[0] in otherwise else not if_true if otherwise[0] in taken else None
 
 
-def _skipped(skip: torch.Tensor, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> Any:
-    """What a layer gives, or its input where it is left out."""
+def _skipped(skip: torch.Tensor, loop: FrameType, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> Any:
+    """What a layer gives, which is a variable of the loop, or its input where it is left out."""
+    if not any(x is module for x in loop.f_locals.values()):
+        raise UnsupportedError(f"LayerDrop before {type(module).__name__}, which is not a layer of the loop: expected a rate of 0")
     x, (y, *others) = args[0] if args else kwargs.get("hidden_states"), results if isinstance(results, tuple) else (results,)
     if not (isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and x.shape == y.shape) or any(isinstance(z, torch.Tensor) for z in others):
         raise UnsupportedError(f"LayerDrop of {type(module).__name__}, which gives more than its input with other values: expected a rate of 0")
@@ -119,7 +121,7 @@ class KnownBranches(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._drawn: list[torch.Tensor] = []  # numbers of torch.rand
-        self._skip: torch.Tensor | None = None  # whether the layer that is called next is left out
+        self._skip: tuple[torch.Tensor, FrameType] | None = None  # whether the layer that is called next is left out, and the function that calls it
         self._calls = swapped({(nn.Module, "_call_impl"): self._calling(nn.Module._call_impl)})  # what __call__ calls, also in torch.fx
 
     def __enter__(self) -> KnownBranches:
@@ -136,7 +138,7 @@ class KnownBranches(TorchFunctionMode):
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             skip, self._skip = self._skip, None
             results = own(module, *args, **kwargs)
-            return results if skip is None else _skipped(skip, module, args, kwargs, results)
+            return results if skip is None else _skipped(*skip, module, args, kwargs, results)
 
         return call
 
@@ -146,9 +148,10 @@ class KnownBranches(TorchFunctionMode):
         is_below = name in ("lt", "le")
         if rate <= 0 and name == "lt":
             return torch.tensor(False)
-        if not any(re.search("layer_?drop", name) for name in _asking().f_code.co_names):
+        asking = _asking()
+        if not any(re.search("layer_?drop", name) for name in asking.f_code.co_names):
             return None
-        self._skip = function(x, rate) if is_below else ~function(x, rate)
+        self._skip = function(x, rate) if is_below else ~function(x, rate), asking
         return torch.tensor(not is_below)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
