@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from ..emit import Value
-from .structures import forward, with_derivative
+from .structures import differentiated, forward, with_derivative
 from .translate import Translator, structure
 
 
@@ -42,18 +41,16 @@ def _triangular_solve(a: jax.Array, b: jax.Array, *, left_side: bool, lower: boo
 def _lu(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Factors in one matrix, the rows exchanged and their order: partial pivoting (Golub and Van Loan, Matrix Computations, 3.4)."""
     rows, columns, pivots = jnp.arange(a.shape[-2]), jnp.arange(a.shape[-1]), []
-    order = jnp.broadcast_to(rows, a.shape[:-1])
     for k in range(min(a.shape[-2:])):
         place = jnp.argmax(jnp.where(rows >= k, jnp.abs(a[..., k]), -1), -1, keepdims=True)
         is_place, is_k = rows == place, rows == k
         own, at_place = a[..., k:k + 1, :], jnp.sum(jnp.where(is_place[..., None], a, 0), -2, keepdims=True)
-        number, at = order[..., k:k + 1], jnp.sum(jnp.where(is_place, order, 0), -1, keepdims=True)
         a = jnp.where(is_k[:, None], at_place, jnp.where(is_place[..., None], own, a))
-        order = jnp.where(is_k, at, jnp.where(is_place, number, order))
         factor = jnp.where(rows[:, None] > k, a[..., k:k + 1] / at_place[..., k:k + 1], 0)
         a = jnp.where((rows[:, None] > k) & (columns == k), factor, a - factor * jnp.where(columns > k, at_place, 0))
         pivots.append(place.astype(jnp.int32))
-    return a, jnp.concatenate(pivots, -1), order.astype(jnp.int32)
+    exchanged = jnp.concatenate(pivots, -1)
+    return a, exchanged, _permutation(exchanged, permutation_size=a.shape[-2])
 
 
 def _permutation(pivots: jax.Array, *, permutation_size: int) -> jax.Array:
@@ -63,20 +60,16 @@ def _permutation(pivots: jax.Array, *, permutation_size: int) -> jax.Array:
         is_place, is_k = rows == pivots[..., k:k + 1], rows == k
         number, at = order[..., k:k + 1], jnp.sum(jnp.where(is_place, order, 0), -1, keepdims=True)
         order = jnp.where(is_k, at, jnp.where(is_place, number, order))
-    return order
+    return order.astype(jnp.int32)
 
 
 LOOPS: dict[str, Callable[..., Any]] = {
     "cholesky": _cholesky, "triangular_solve": _triangular_solve, "lu": _lu, "lu_pivots_to_permutation": _permutation}
 
 
-def _moves(t: Translator, operands: Sequence[Any]) -> bool:
-    return t.trains and any(isinstance(x, Value) and t.carried(x) for x in operands)
-
-
 @structure(*LOOPS)
 def factored(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
-    if _moves(t, operands[:1]):  # the matrix: the solution is linear in the other side
+    if differentiated(t, operands[:1]):  # the matrix: the solution is linear in the other side
         return with_derivative(t, equation, operands, forward)
     loop = jax.make_jaxpr(lambda *x: LOOPS[equation.primitive.name](*x, **equation.params))
     return t.inline(loop(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars)), operands)
@@ -86,7 +79,7 @@ def factored(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> Seq
 def solved(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
     lengths = equation.params["const_lengths"]
     constants = sum(lengths)
-    if _moves(t, operands[:constants]):
+    if differentiated(t, operands[:constants]):
         return with_derivative(t, equation, operands, forward)
     begin = lengths.matvec + lengths.vecmat
     return t.inline(equation.params["jaxprs"].solve, [*operands[begin:begin + lengths.solve], *operands[constants:]])

@@ -188,11 +188,16 @@ def _is_float(x: Any) -> bool:
     return jax.numpy.issubdtype(x.dtype, jax.numpy.floating)
 
 
+def differentiated(t: Translator, operands: Sequence[Any]) -> list[int]:
+    """The operands that a gradient goes through."""
+    return [i for i, x in enumerate(operands) if isinstance(x, Value) and t.carried(x)] if t.trains else []
+
+
 def with_derivative(t: Translator, equation: core.JaxprEqn, operands: list[Any], tangent: Callable[[Any, Sequence[Any], Sequence[Any]], Any],
-                     remains: Callable[[Any, Sequence[Any]], Any] | None = None) -> Sequence[Any]:
+                    remains: Callable[[Any, Sequence[Any]], Any] | None = None) -> Sequence[Any]:
     """The results without a gradient, as the rule of the derivative gives them, plus the derivative times x - x with only one x differentiated."""
-    moved = [i for i, x in enumerate(operands) if isinstance(x, Value) and t.carried(x)]
-    if not moved or not t.trains:
+    moved = differentiated(t, operands)
+    if not moved:
         return t.inline(equation.params["call_jaxpr"], operands)
     fixed = [i for i in range(len(operands)) if i not in moved]
 

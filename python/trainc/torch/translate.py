@@ -344,7 +344,7 @@ class Translator:
             if not _any((args, kwargs), lambda x: isinstance(x, Value | Int8)) and not is_random(node):
                 with torch.no_grad():
                     result = node.target(*args, **kwargs)
-                return result.zero_() if "empty" in str(node.target) else result  # what has no defined values
+                return result.zero_() if str(node.target).startswith(("aten.empty", "aten.new_empty")) else result  # what has no defined values
             return self._translated(node, origin, args, kwargs)
         except Exception as e:  # of PyTorch's functions on what is known, too
             said = str(e) if isinstance(e, Unsupported | ValueError) else f"{type(e).__name__}: {str(e).partition(chr(10))[0]}"

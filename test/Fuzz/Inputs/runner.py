@@ -5,10 +5,10 @@
 
 and is answered by `equal`, `differs<TAB>where`, or `failed<TAB>message`. Three updates on random inputs must give the same
 results and tensors, bit for bit; the first on 2 threads, the others on 1, or each on one of "threads". If the tolerance is
-not null, the variants `reference` and `cuda` may be off by it, after one update: further ones of a random model enlarge any difference. The
-latter runs on the GPU, which is the emulated one of tests. Where one is off by more, the module may be ill-conditioned: it may then be off by twice (each of the two sums has its own
-roundings) the most that it moves itself when inputs and parameters are multiplied by 1 + R or 1 - R at random,
-NUDGES times.
+not null, the variants `reference` and `cuda`, which runs on the emulated GPU of tests, may be off by it, after one update: further
+ones of a random model enlarge any difference. Where one is off by more, the module may be ill-conditioned: it may then be off by
+twice (each of the two sums has its own roundings) the most that it moves itself when inputs and parameters are multiplied by 1 + R
+or 1 - R at random, NUDGES times.
 """
 import json
 import os

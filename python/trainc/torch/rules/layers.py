@@ -125,7 +125,7 @@ def embedding_bag(t: Translator, table: Value, ids: Value, offsets: Any, scale_g
     rows = t.b.embedding(table, ids)
     if weights is not None:
         rows = t.b.binary("mul", rows, t.b.reshape(t.value(weights, rows.dtype), [count, 1]))
-    kept = t.b.splat(1, [count, 1], rows.dtype) if mode else None
+    kept = None
     if padding_idx >= 0:
         is_kept = t.b.reshape(t.b.compare("ne", ids, t.b.like(padding_idx, ids)), [count, 1])
         kept = t.b.cast(is_kept, rows.dtype)
@@ -140,11 +140,19 @@ def embedding_bag(t: Translator, table: Value, ids: Value, offsets: Any, scale_g
         lengths = ends.diff()
         # A place behind the end of a bag is its first one again: of equal elements the first has the gradient.
         places = torch.arange(int(lengths.max()))
-        places = ends[:-1, None] + torch.where(places < lengths[:, None], places, 0)
-        spread, present = (t.b.embedding(x, t.value(places.clamp(max=count - 1))) for x in (rows, kept))
+        places = (ends[:-1, None] + torch.where(places < lengths[:, None], places, 0)).clamp(max=count - 1)
+
+        def bagged(x: Value) -> Value:
+            return t.b.reshape(x, [*places.shape, x.shape[1]]) if are_equal else t.b.embedding(x, t.value(places))
+
+        spread, present = bagged(rows), t.value(lengths[:, None] > 0)
         result = t.b.reshape(t.b.gather(spread, t.b.argmax(spread, 1, True), 1), [bags, width])
-        present = t.b.binary("mul", t.b.reduce("max", present, [1]), t.value(lengths[:, None] > 0, rows.dtype))
-        return t.b.select(t.b.compare("gt", present, t.b.like(0, present)), result, t.b.like(0, result)), None, None, None
+        if kept:
+            largest = t.b.reduce("max", bagged(kept), [1])
+            present = t.b.binary("and", present, t.b.compare("gt", largest, t.b.like(0, largest)))
+        elif lengths.min() > 0:
+            return result, None, None, None
+        return t.b.select(present, result, t.b.like(0, result)), None, None, None
 
     if not are_equal:  # the bag of each row
         starts = t.b.slice(t.value(offsets, "i32"), [0], [bags])
@@ -158,8 +166,10 @@ def embedding_bag(t: Translator, table: Value, ids: Value, offsets: Any, scale_g
         return t.b.scatter_add(t.b.broadcast(bag, x.shape), x, 0, bags)
 
     result = total(rows)
-    if mode == 1:
-        size = total(kept)
+    if mode == 1 and are_equal and not kept:
+        result = t.b.binary("div", result, t.b.like(length, result))
+    elif mode == 1:
+        size = total(kept or t.b.splat(1, [count, 1], rows.dtype))
         result = t.b.binary("div", result, t.b.binary("max", size, t.b.like(1, size)))
     return result, None, None, None
 
