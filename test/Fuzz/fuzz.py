@@ -130,14 +130,14 @@ class Job:
         libraries, wrong = self.compile(module, number, {"cuda": "gpu"})
         return wrong or self.compare(module, number, {"cpu": libraries["cuda"], **libraries}, True)
 
-    def compile(self, module, number, variants):
+    def compile(self, module, number, variants, cpu=""):
         """({name: library}, None), or what is wrong in place of None."""
         path, libraries = os.path.join(self.folder, "valid.mlir"), {}
         with open(path, "w") as f:
             f.write(module.text)
         for name, variant in variants.items():
             libraries[name] = os.path.join(self.folder, f"{number}-{name}.so")
-            outcome, message = self.compiler.ask(f"compile {path} {libraries[name]} {variant}")
+            outcome, message = self.compiler.ask(f"compile {path} {libraries[name]} {variant} {cpu}")
             if outcome != "ok":
                 return libraries, (outcome, f"{variant}: {message}")
         return libraries, None
@@ -159,14 +159,11 @@ class Job:
 
     def one_race(self, number):
         module = racing_module(self.options.seed, number)
-        path = os.path.join(self.folder, "races.mlir")
-        with open(path, "w") as f:
-            f.write(module.text)
-        libraries = {v: os.path.join(self.folder, f"races-{v}.so") for v in ("default", "reference")[:1 + (number % 4 == 0)]}
+        variants = ("default", "reference")[:1 + (number % 4 == 0)]
+        libraries, wrong = self.compile(module, "races", {variant: variant for variant in variants}, self.options.cpu)
+        if wrong:
+            return wrong
         for variant, library in libraries.items():
-            outcome, message = self.compiler.ask(f"compile {path} {library} {variant} {self.options.cpu}")
-            if outcome != "ok":
-                return outcome, f"{variant}: {message}"
             command = [os.path.join(self.options.runtime_build, "bin", "trainc-run"), library, "--check-workgroups", "1",
                        "--threads", "3"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)

@@ -195,7 +195,8 @@ def captured():
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
         for loss, *said in [(branch, "values of tensors", "if x.sum() > 0"), (item, "values of tensors", "y.sum().item()"),
-                            (of_library, "make_padding_mask(y)", "modeling_fsmt.py:", "if not padding_mask.any():"), (penalty, "aten.linalg_matrix_exp", "torch.linalg.matrix_exp("),
+                            (of_library, "make_padding_mask(y)", "modeling_fsmt.py:", "if not padding_mask.any():"),
+                            (penalty, "aten.linalg_matrix_exp", "torch.linalg.matrix_exp("),
                             (lambda m, x, y: ce(m, x, y).backward(), "backward()"),
                             (lambda m, x, y: m(x)[y != 0].sort(0).values.sum(), "m(x)[y != 0]", "depends on data"),
                             (lambda m, x, y: torch.vmap(lambda r: m(r).sum() * r.sum().item())(x).mean(), "vmap over calling .item()", "torch.vmap(lambda"),

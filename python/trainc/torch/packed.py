@@ -1,8 +1,8 @@
 """Sequences of several lengths (`pack_padded_sequence`) and layers that run over them (nn.LSTM, nn.GRU, nn.RNN), as padded ones with a mask."""
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,9 +35,6 @@ class _BatchSizes:
     def size(self, dim: int) -> _Steps:
         return _Steps(self.mask.shape[0])
 
-    def to(self, *_: Any, **__: Any) -> _BatchSizes:
-        return self
-
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise TypeError(f"{function.__name__} of the batch sizes of packed sequences, which depend on data")
@@ -66,8 +63,8 @@ def _rnn(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, stat
 
 
 CELLS: dict[Any, Callable[..., list[torch.Tensor]]] = {
-    torch._VF.lstm: _lstm, torch._VF.gru: _gru, torch._VF.rnn_tanh: lambda *args: _rnn(torch.tanh, *args),
-    torch._VF.rnn_relu: lambda *args: _rnn(torch.relu, *args)}
+    torch._VF.lstm: _lstm, torch._VF.gru: _gru, torch._VF.rnn_tanh: functools.partial(_rnn, torch.tanh),
+    torch._VF.rnn_relu: functools.partial(_rnn, torch.relu)}
 
 
 def _direction(cell: Callable[..., list[torch.Tensor]], x: torch.Tensor, mask: torch.Tensor, states: Sequence[torch.Tensor],
@@ -88,13 +85,13 @@ def _layers(cell: Callable[..., list[torch.Tensor]], x: Selected, states: Sequen
     """What PyTorch's layers over packed sequences return."""
     mask, both = x.mask, 1 + bidirectional
     count = len(parameters) // (layers * both)
-    of_layers: Iterator[Sequence[torch.Tensor]] = (parameters[i:i + count] for i in itertools.count(0, count))
     data, last, steps = x.data, [], range(mask.shape[0])
     for layer in range(layers):
         outputs = []
         for direction in range(both):
-            begin = [state[layer * both + direction] for state in states]
-            out, end = _direction(cell, data, mask, begin, next(of_layers), has_bias, steps[::-1] if direction else steps)
+            place = layer * both + direction
+            weights = parameters[place * count:(place + 1) * count]
+            out, end = _direction(cell, data, mask, [state[place] for state in states], weights, has_bias, steps[::-1] if direction else steps)
             outputs.append(out)
             last.append(end)
         data = torch.cat(outputs, -1)
