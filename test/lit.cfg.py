@@ -52,6 +52,7 @@ llvm_config.add_tool_substitutions(
 venv_python = os.path.join(config.trainc_source_dir, ".venv", "bin", "python")
 python = venv_python if os.path.exists(venv_python) else "python3"
 config.substitutions += [
+    ("%tools_dir", config.trainc_tools_dir),
     ("%python", python),
     ("%cc", config.c_compiler),
     ("%cxx", config.cxx_compiler),
@@ -148,6 +149,8 @@ if shutil.which("qemu-aarch64") and os.path.exists(os.path.join(aarch64_lib, "li
 config.substitutions += [("%aarch64_lib", aarch64_lib), ("%aarch64_cxx", config.cxx_compiler + " --target=aarch64-linux-gnu -fuse-ld=lld"),
                          ("%qemu_aarch64", "qemu-aarch64 -L /usr/aarch64-linux-gnu")]
 
+if shutil.which("qemu-x86_64"):
+    config.available_features.add("qemu")
 if has_amx() and not avx2_only:
     config.available_features.add("amx")
 # JAX stands for what our tests use of it: with optax, NumPy and ml_dtypes.

@@ -11,11 +11,11 @@
 
 using namespace trainc;
 
-/// Features of this machine's processor: those that it has, without those that only tune.
-static llvm::SmallVector<std::string> hostFeatures() {
+/// Features of this machine's processor that it has, or has not, without those that only tune.
+static llvm::SmallVector<std::string> hostFeatures(bool has = true) {
   llvm::SmallVector<std::string> features;
   for (const auto &[name, enabled] : llvm::sys::getHostCPUFeatures())
-    if (enabled)
+    if (enabled == has)
       features.push_back(name.str());
   return features;
 }
@@ -70,7 +70,10 @@ static bool featuresOfX86(llvm::StringRef cpu, std::string &features,
                 .str();
     return false;
   }
-  features = withSign(names, "+");
+  // A virtual machine may hide some of those that the processor's name stands for.
+  if (cpu == "native")
+    features = withSign(hostFeatures(/*has=*/false), "-");
+  features += (features.empty() ? "" : ",") + withSign(names, "+");
   return true;
 }
 
