@@ -141,6 +141,24 @@ static void copyForPhases(Depthwise &plan, const Array<Phase> &phases) {
   }
 }
 
+/// Whether the taps of each copy see its rows, or columns, from the first on without a gap. In
+/// gradients of weights zeros are multiplied with what stands between.
+static bool seesWithoutGap(int64_t outputs, int64_t window, int64_t stride,
+                           int64_t dilation) {
+  for (int64_t remainder = 0; remainder < stride; ++remainder) {
+    int64_t seen = 0; // so many
+    for (int64_t i = 0; i < window; ++i) {
+      if (i * dilation % stride != remainder)
+        continue;
+      int64_t first = i * dilation / stride;
+      if (first > seen)
+        return false;
+      seen = first + outputs;
+    }
+  }
+  return true;
+}
+
 static bool isNear(const trainc_convolution_detail &d) {
   return (d.window_h - 1) * d.dilation_h <= farthestTap &&
          (d.window_w - 1) * d.dilation_w <= farthestTap;
@@ -148,7 +166,11 @@ static bool isNear(const trainc_convolution_detail &d) {
 
 Depthwise *trainc::createDepthwise(const trainc_convolution_detail &d,
                                    const Array<Phase> &phases) {
-  if (!isNear(d))
+  bool ofWeight = d.kind == TRAINC_CONVOLUTION_WEIGHT_GRADIENT;
+  if (!isNear(d) ||
+      (ofWeight &&
+       !(seesWithoutGap(d.out_h, d.window_h, d.stride_h, d.dilation_h) &&
+         seesWithoutGap(d.out_w, d.window_w, d.stride_w, d.dilation_w))))
     return nullptr;
   auto *plan = create<Depthwise>();
   plan->d = d;

@@ -34,7 +34,7 @@ struct Phase {
 struct Depthwise;
 
 /// `phases` are all of the detail; they are kept. Null where windows reach so far that a copy
-/// of a plane with its padding would be too large.
+/// of a plane with its padding would be too large, or leave gaps between what they see.
 Depthwise *createDepthwise(const trainc_convolution_detail &detail,
                            const Array<Phase> &phases);
 void destroyDepthwise(Depthwise *plan);
