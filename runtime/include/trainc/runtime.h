@@ -214,10 +214,10 @@ typedef struct trainc_trainer_options {
 /// data (TRAINC_LIBNCCL).
 ///
 /// OpenBLAS is libopenblas.so.0, or the file that TRAINC_OPENBLAS in the
-/// environment names. It is held at one thread; while it loads, the variables
-/// OPENBLAS_CORETYPE, OPENBLAS_NUM_THREADS and OPENBLAS_L2_SIZE are changed (so
-/// the first trainer should not be made while another thread reads the
-/// environment). bf16 products use AMX, else oneDNN (libdnnl.so.2) where it and the
+/// environment names. While a step or an eval runs it is held at one thread, also for a
+/// program that shares it; while it loads, the variables OPENBLAS_CORETYPE,
+/// OPENBLAS_NUM_THREADS and OPENBLAS_L2_SIZE are changed (so the first trainer should not
+/// be made while another thread reads the environment). bf16 products use AMX, else oneDNN (libdnnl.so.2) where it and the
 /// processor can. trainc_runtime_info() says what is in use. With TRAINC_AVX2_ONLY
 /// in the environment products keep to AVX2, artifacts that need more are refused, and
 /// trainc compiles for x86-64-v3 if no processor is named: to test and time here what

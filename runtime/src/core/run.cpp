@@ -2,6 +2,7 @@
 
 #include "core/convert.h"
 #include "core/trainer.h"
+#include "cpu/openblas.h"
 #include "cuda/executor.h"
 #include <math.h>
 #include <time.h>
@@ -401,6 +402,7 @@ static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
     trainer->broken |= status != TRAINC_OK;
     return status;
   }
+  const OneBlasThread held;
   trainc_status status = runCommands(trainer, entry, list);
   return status == TRAINC_OK ? TRAINC_OK : finishStarted(trainer, status);
 }

@@ -10,6 +10,7 @@
 
 #include "cpu/openblas.h"
 #include "cpu/features.h"
+#include <atomic>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -48,6 +49,8 @@ struct Loaded {
   OpenBlas functions = {};
   void *(*takeBuffer)(int) = nullptr;
   void (*returnBuffer)(void *) = nullptr;
+  void (*setThreads)(int) = nullptr;
+  int (*getThreads)() = nullptr;
   unsigned buffers = 0; // that it has for good
   bool complete = false;
   Text description; // or why it could not be loaded
@@ -56,6 +59,9 @@ struct Loaded {
 
 static pthread_mutex_t loadMutex = PTHREAD_MUTEX_INITIALIZER;
 static Loaded *loaded;
+static std::atomic<bool> isLoaded; // `loaded` is complete, and stays
+static unsigned heldBy;            // how many hold it at one thread
+static int threadsOfProgram;       // before they did
 
 static void *openLibrary(const char *path, const char *coreType) {
   ScopedVariable core("OPENBLAS_CORETYPE", coreType);
@@ -103,16 +109,15 @@ static void load(Loaded &to) {
                           reason ? reason : "unknown reason");
     return;
   }
-  void (*setThreads)(int);
   char *(*getConfig)();
   if (!find(library, "cblas_sgemm", to.functions.sgemm) ||
       !find(library, "cblas_dgemm", to.functions.dgemm) ||
-      !find(library, "openblas_set_num_threads", setThreads) ||
+      !find(library, "openblas_set_num_threads", to.setThreads) ||
+      !find(library, "openblas_get_num_threads", to.getThreads) ||
       !find(library, "openblas_get_config", getConfig)) {
     to.description.format("'%s' is no OpenBLAS", path);
     return;
   }
-  setThreads(1);
   (void)(find(library, "blas_memory_alloc", to.takeBuffer) &&
          find(library, "blas_memory_free", to.returnBuffer));
   to.complete = true;
@@ -169,6 +174,7 @@ trainc_status trainc::loadOpenBlas(unsigned threads,
     destroy(loaded);
     loaded = create<Loaded>();
     load(*loaded);
+    isLoaded.store(loaded->complete, std::memory_order_release);
   }
   Loaded *result = loaded;
   trainc_status status = TRAINC_OK;
@@ -183,6 +189,28 @@ trainc_status trainc::loadOpenBlas(unsigned threads,
     *out_blas = &result->functions;
   pthread_mutex_unlock(&loadMutex);
   return status;
+}
+
+OneBlasThread::OneBlasThread()
+    : isCounted(isLoaded.load(std::memory_order_acquire)) {
+  if (!isCounted)
+    return;
+  pthread_mutex_lock(&loadMutex);
+  if (heldBy++ == 0) {
+    threadsOfProgram = loaded->getThreads();
+    if (threadsOfProgram != 1)
+      loaded->setThreads(1);
+  }
+  pthread_mutex_unlock(&loadMutex);
+}
+
+OneBlasThread::~OneBlasThread() {
+  if (!isCounted)
+    return;
+  pthread_mutex_lock(&loadMutex);
+  if (--heldBy == 0 && threadsOfProgram != 1)
+    loaded->setThreads(threadsOfProgram);
+  pthread_mutex_unlock(&loadMutex);
 }
 
 uint64_t trainc::openBlasBytes() {

@@ -1,6 +1,7 @@
 //===- onednn.cpp - oneDNN's matmul, opened at run time -------------------===//
 
 #include "cpu/onednn.h"
+#include "cpu/features.h"
 #include <atomic>
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -11,6 +12,7 @@ using namespace trainc;
 // The functions used, all of the interface of oneDNN 2.
 #define TRAINC_DNNL_FUNCTIONS(X)                                               \
   X(version)                                                                   \
+  X(set_max_cpu_isa)                                                           \
   X(sgemm)                                                                     \
   X(engine_create)                                                             \
   X(stream_create)                                                             \
@@ -101,6 +103,9 @@ static void find() {
              "oneDNN of another interface: OpenBLAS in its place");
     return;
   }
+  // Before its first use the environment's limit gives way to this one: bits depend on neither.
+  (void)dnn.set_max_cpu_isa(heldToAvx2() ? dnnl_cpu_isa_avx2
+                                         : dnnl_cpu_isa_all);
   available = dnn.engine_create(&dnn.engine, dnnl_cpu, 0) == dnnl_success;
   snprintf(description, sizeof(description), "oneDNN %d.%d.%d",
            dnn.version()->major, dnn.version()->minor, dnn.version()->patch);
