@@ -43,7 +43,8 @@ def dot_general(t: Translator, a: Value, b: Value, *, dimension_numbers: Any, pr
         right = t.b.transpose(b, order)
     else:
         right = t.b.reshape(t.b.transpose(b, [*batch_b, *contracted_b, *free_b]), [*batch, inner, n])
-    return t.b.reshape(dimensions.product(t.b, left, right), t.out.shape)
+    # Right behind the product: where it is widened, it is not rounded before.
+    return t.b.reshape(t.b.cast(dimensions.product(t.b, left, right), t.out.dtype), t.out.shape)
 
 
 @rule("conv_general_dilated")
