@@ -59,6 +59,10 @@ CASES = {
                                               [("s", "h"), ("m", "g")], []),
     "a value that the next one does not need": ({"s": ("softmax", "g", 1), "!": ("write", "s", "g"), "t": ("softmax", "x", 0),
                                                  "m": ("dot", "s", "t")}, [("m", "h"), ("t", "g")], []),
+    "a product added to another buffer's copy": ({"!": ("write", "h", "g"), "r": ("read", "g"), "m": ("dot", "x", "y"),
+                                                 "s": ("add", "r", "m")}, [("s", "g")], []),
+    "a product added to an input's copy": ({"!": ("write", "x", "g"), "r": ("read", "g"), "m": ("dot", "x", "y"), "s": ("add", "r", "m")},
+                                           [("s", "g")], []),
     "shift by products": ({"m": ("dot", "g", "h")}, [("m", "g"), ("g", "h")], ["h"]),
 }
 # Two scalars, each of which takes what the other was.

@@ -186,6 +186,14 @@ Value nn::castTo(OpBuilder &builder, Location loc, Value value,
   return nn::CastOp::create(builder, loc, value, elementType);
 }
 
+Value nn::castUnrounded(OpBuilder &builder, Location loc, Value value,
+                        Type elementType) {
+  if (getTensorType(value).getElementType() == elementType)
+    return value;
+  return nn::CastOp::create(builder, loc, value, elementType,
+                            /*unrounded=*/true);
+}
+
 Value nn::getUnwidened(CastOp cast) {
   auto producer = cast.getInput().getDefiningOp<CastOp>();
   if (!producer)

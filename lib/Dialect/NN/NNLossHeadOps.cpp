@@ -174,8 +174,8 @@ public:
                                      op.getTransposeWeight());
     Value logits = chunk.product;
     if (op.getWideLogits())
-      logits =
-          castTo(b, loc, logits, getTensorType(op.getLoss()).getElementType());
+      logits = castUnrounded(b, loc, logits,
+                             getTensorType(op.getLoss()).getElementType());
     if (added)
       logits = AddOp::create(b, loc, logits, added);
     chunk.loss = CrossEntropyOp::create(
@@ -194,7 +194,7 @@ public:
     Type compute = getTensorType(op.getLoss()).getElementType();
     if (columns == classes) {
       ofWeight.resize(1);
-      ofWeight[0] = plus(ofWeight[0], castTo(b, loc, made[1], compute));
+      ofWeight[0] = plus(ofWeight[0], castUnrounded(b, loc, made[1], compute));
       return success();
     }
     // As many classes as make rows of the gradient aligned, and the others.
@@ -211,7 +211,7 @@ public:
       made.assign(product->getNumOperands(), Value());
       if (failed(product.buildGradients(b, part, made)))
         return failure();
-      sum = plus(sum, castTo(b, loc, made[1], compute));
+      sum = plus(sum, castUnrounded(b, loc, made[1], compute));
     }
     return success();
   }
@@ -336,7 +336,7 @@ LinearCrossEntropyGradOp::decomposeInChunks(OpBuilder &b, int64_t size,
       return failure();
     Value sums =
         chunks.take(sumToShape(b, loc, grad, {columns}), 0, 0, countClasses());
-    biasGrad = chunks.plus(biasGrad, castTo(b, loc, sums, compute));
+    biasGrad = chunks.plus(biasGrad, castUnrounded(b, loc, sums, compute));
   }
   return SmallVector<Value>{
       loss, chunks.join(rowLosses, getRowLosses().getType()),

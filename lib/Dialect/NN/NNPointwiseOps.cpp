@@ -381,7 +381,7 @@ LogicalResult CastOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                      SmallVectorImpl<Value> &operandGrads) {
   Type from = getTensorType(getInput()).getElementType();
   if (isa<FloatType>(from) && isa<FloatType>(getTypeAttr().getValue()))
-    operandGrads[0] = castTo(b, getLoc(), resultGrads[0], from);
+    operandGrads[0] = castUnrounded(b, getLoc(), resultGrads[0], from);
   return success();
 }
 

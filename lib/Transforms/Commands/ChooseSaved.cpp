@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "MinCut.h"
+#include "Products.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
 #include "trainc/Dialect/NN/NNOps.h"
@@ -222,6 +223,8 @@ struct ChooseSavedPass : trainc::impl::ChooseSavedPassBase<ChooseSavedPass> {
                          "train-form-kernels");
         return signalPassFailure();
       }
+      if (failed(formProducts(list, symbols)))
+        return signalPassFailure();
       ListSaver saver(list, symbols);
       int64_t count = saver.run();
       if (!count)

@@ -30,33 +30,6 @@ using namespace trainc;
 using namespace trainc::train;
 
 //===----------------------------------------------------------------------===//
-// Before grouping
-//===----------------------------------------------------------------------===//
-
-/// A read after a write of the same slice is the value written, and the last write of a
-/// slice the only one. Writes then stand at the end: whatever is not written in place is
-/// copied there.
-static void forwardWrites(Block &block) {
-  DenseMap<Attribute, WriteOp> written;
-  for (Operation &op : llvm::make_early_inc_range(block)) {
-    if (auto write = dyn_cast<WriteOp>(op)) {
-      WriteOp &last = written[write.getTarget()];
-      if (last)
-        last.erase();
-      last = write;
-    } else if (auto read = dyn_cast<ReadOp>(op)) {
-      WriteOp last = written.lookup(read.getSource());
-      if (!last)
-        continue;
-      read.replaceAllUsesWith(last.getValue());
-      read.erase();
-    }
-  }
-  for (auto write : llvm::to_vector(block.getOps<WriteOp>()))
-    write->moveBefore(block.getTerminator());
-}
-
-//===----------------------------------------------------------------------===//
 // Outlining
 //===----------------------------------------------------------------------===//
 
@@ -246,35 +219,6 @@ static bool replacesArena(Value array, Value result) {
   return write && write.getTarget() == read.getSource();
 }
 
-/// Checks that what `list` reads after a write is not named otherwise there: a bucket and its
-/// arena or one of its slices have no value in common, by which they would keep their order.
-static LogicalResult verifyNames(ListOp list, SymbolTable &symbols) {
-  auto isPartOf = [&](SymbolRefAttr part, SymbolRefAttr all) {
-    if (all.getNestedReferences().empty())
-      return true;
-    auto bucket = symbols.lookup<BucketOp>(all.getLeafReference());
-    return bucket && !part.getNestedReferences().empty() &&
-           llvm::is_contained(bucket.getParams(),
-                              FlatSymbolRefAttr::get(part.getLeafReference()));
-  };
-  DenseMap<StringAttr, llvm::SetVector<SymbolRefAttr>> written; // by arena
-  for (Operation &op : list.getBody().front()) {
-    if (auto write = dyn_cast<WriteOp>(op))
-      written[write.getTarget().getRootReference()].insert(write.getTarget());
-    auto read = dyn_cast<ReadOp>(op);
-    if (!read)
-      continue;
-    SymbolRefAttr source = read.getSource();
-    for (SymbolRefAttr target : written[source.getRootReference()])
-      if (target != source &&
-          (isPartOf(source, target) || isPartOf(target, source)))
-        return op.emitOpError("reads ")
-               << source << " after " << target
-               << " was written; expects one name for both";
-  }
-  return success();
-}
-
 /// Checks that `list` holds only what a kernel computes or a command does.
 static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
@@ -368,13 +312,13 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
   void runOnOperation() override {
     SymbolTable symbols(getOperation());
     for (auto list : getOperation().getOps<ListOp>())
-      if (failed(verifyNeeds(list)) || failed(verifyNames(list, symbols)))
+      if (failed(verifyNeeds(list)))
         return signalPassFailure();
     Outliner outliner(getOperation());
     for (auto list : llvm::to_vector(getOperation().getOps<ListOp>())) {
       Block &block = list.getBody().front();
-      forwardWrites(block);
-      formProducts(block);
+      if (failed(formProducts(list, symbols)))
+        return signalPassFailure();
       if (fuse) {
         mergeReshapes(block);
         viewSlices(block);

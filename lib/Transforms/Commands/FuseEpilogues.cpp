@@ -184,6 +184,7 @@ struct Fuser {
   int64_t biases = 0, gelus = 0, geluGrads = 0, slopes = 0, biasGradients = 0;
 
 private:
+  GemmOp getProduct(Value value) const;
   void fuseBias(nn::AddOp add);
   void fuseGelu(nn::GeluOp gelu);
   void fuseGeluGradient(nn::MapOp map);
@@ -241,12 +242,19 @@ static void eraseWithReshapes(Operation *op) {
         eraseWithReshapes(reshape);
 }
 
+/// The plain GEMM that `value` is, if an epilogue leaves its sums as they are: on a processor
+/// a plain product of lhs' may have another back end, or its k cut in two (Gemm.cpp).
+GemmOp Fuser::getProduct(Value value) const {
+  GemmOp gemm = getPlainGemm(value);
+  return gemm && geluOnly && gemm.getTransposeLhs() ? GemmOp() : gemm;
+}
+
 /// gemm + bias -> gemm with that bias.
 void Fuser::fuseBias(nn::AddOp add) {
   for (bool swapped : {false, true}) {
     Value product = swapped ? add.getRhs() : add.getLhs();
     Value bias = swapped ? add.getLhs() : add.getRhs();
-    GemmOp gemm = getPlainGemm(product);
+    GemmOp gemm = getProduct(product);
     if (!gemm || gemm.getBias() || !isOnlyUse(product, gemm))
       continue;
     RankedTensorType type = nn::getTensorType(bias);
@@ -283,7 +291,7 @@ StringRef Fuser::refuseGelu(GemmOp gemm, bool keepsInput) const {
 
 /// gelu(gemm) -> gemm with gelu, and with its input if others use that.
 void Fuser::fuseGelu(nn::GeluOp gelu) {
-  GemmOp gemm = getPlainGemm(gelu.getInput());
+  GemmOp gemm = getProduct(gelu.getInput());
   if (!gemm || gelu.getForm() != nn::GeluForm::tanh)
     return;
   bool keepsInput = !isOnlyUse(gelu.getInput(), gemm);
@@ -308,7 +316,7 @@ void Fuser::fuseGeluGradient(nn::MapOp map) {
   if (map.getInputs().size() != 2)
     return;
   Value gradient = map.getInputs()[0], at = map.getInputs()[1];
-  GemmOp gemm = getPlainGemm(gradient);
+  GemmOp gemm = getProduct(gradient);
   if (!gemm || gemm.getBias() || !isOnlyUse(gradient, gemm) ||
       !isGeluGradient(map))
     return;
@@ -455,9 +463,11 @@ struct FuseEpiloguesPass
         return signalPassFailure();
       }
     }
+    SymbolTable symbols(getOperation());
     for (auto list : getOperation().getOps<ListOp>()) {
       Block &block = list.getBody().front();
-      formProducts(block);
+      if (failed(formProducts(list, symbols)))
+        return signalPassFailure();
       Fuser fuser(block, geluOnly, gradients);
       fuser.run();
       numBiases += fuser.biases;

@@ -1,5 +1,6 @@
 //===- Products.cpp - Matrix products of a list ---------------------------===//
 #include "Products.h"
+#include "ForwardWrites.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/Alignment.h"
@@ -14,16 +15,44 @@ using namespace trainc::train;
 // GEMMs and convolutions
 //===----------------------------------------------------------------------===//
 
-/// The cast to f32 that is the only user of the product of narrower operands:
-/// the GEMM accumulates in f32 and need not round. Null if there is none.
+/// Whether `cast` takes a product or a sum before it is rounded.
+static bool isUnrounding(nn::CastOp cast) {
+  Type from = nn::getTensorType(cast.getInput()).getElementType();
+  return cast.getUnrounded() && from != cast.getType() &&
+         nn::getComputeType(from) == cast.getType();
+}
+
+/// A cast that takes the product of narrower operands before it is rounded: the GEMM
+/// accumulates in f32. Null if there is none.
 static nn::CastOp wideningCast(Operation *op) {
-  Type type = nn::getTensorType(op->getResult(0)).getElementType();
   auto matmul = dyn_cast<nn::MatmulOp>(op);
-  if (!op->hasOneUse() || (matmul && matmul.getBias()) ||
-      nn::getComputeType(type) == type)
+  if (matmul && matmul.getBias())
     return {};
-  auto cast = dyn_cast<nn::CastOp>(*op->user_begin());
-  return cast && cast.getType() == nn::getComputeType(type) ? cast : nullptr;
+  for (Operation *user : op->getUsers())
+    if (auto cast = dyn_cast<nn::CastOp>(user); cast && isUnrounding(cast))
+      return cast;
+  return {};
+}
+
+/// Gives `wide` to the casts of `narrow` that take it unrounded, and to others what it is
+/// rounded to.
+static void replaceByWide(Value narrow, Value wide) {
+  OpBuilder b(wide.getContext());
+  b.setInsertionPointAfterValue(wide);
+  Type element = nn::getTensorType(wide).getElementType();
+  Value rounded;
+  for (OpOperand &use : llvm::make_early_inc_range(narrow.getUses())) {
+    auto cast = dyn_cast<nn::CastOp>(use.getOwner());
+    if (cast && isUnrounding(cast) && cast.getType() == element) {
+      cast.replaceAllUsesWith(wide);
+      cast.erase();
+      continue;
+    }
+    if (!rounded)
+      rounded = nn::castTo(b, wide.getLoc(), wide,
+                           nn::getTensorType(narrow).getElementType());
+    use.set(rounded);
+  }
 }
 
 /// The matrix of which `value` is the first columns, or `value`: GEMMs read them there.
@@ -112,27 +141,57 @@ static SmallVector<Value> productsOf(Value sum) {
   return {};
 }
 
-/// Sums of narrow elements are made in f32: one that is rounded only to be widened
-/// again stays as it is, as products do.
-static void keepWideSums(Block &block) {
+/// The sum that `value` is rounded from; null if it is none.
+static nn::ReduceOp roundedSum(Value value) {
+  auto rounding = value.getDefiningOp<nn::CastOp>();
+  auto sum = rounding ? rounding.getInput().getDefiningOp<nn::ReduceOp>()
+                      : nn::ReduceOp();
+  bool isWide = sum && nn::getTensorType(sum.getResult()).getElementType() ==
+                           nn::getComputeType(rounding.getType());
+  return isWide && sum.getKind() == nn::ReduceKind::sum ? sum : nn::ReduceOp();
+}
+
+/// Casts that take what is not rounded yet stand right behind the product, before what moves
+/// its elements.
+static void raiseUnrounding(Block &block) {
   for (auto cast : llvm::make_early_inc_range(block.getOps<nn::CastOp>())) {
-    Value rounded = cast.getInput();
-    if (auto reshape = rounded.getDefiningOp<nn::ReshapeOp>())
-      if (reshape->hasOneUse())
-        rounded = reshape.getInput();
-    auto narrowing = rounded.getDefiningOp<nn::CastOp>();
-    if (!narrowing || !narrowing->hasOneUse())
+    if (!isUnrounding(cast))
       continue;
-    auto sum = narrowing.getInput().getDefiningOp<nn::ReduceOp>();
-    if (!sum || sum.getKind() != nn::ReduceKind::sum)
-      continue;
-    Type element = nn::getTensorType(sum.getResult()).getElementType();
-    if (cast.getType() != element ||
-        nn::getComputeType(narrowing.getType()) != element)
+    SmallVector<Operation *> moves;
+    Value moved = cast.getInput();
+    while (Operation *op = moved.getDefiningOp()) {
+      if (!isa<nn::ReshapeOp, nn::TransposeOp>(op))
+        break;
+      moves.push_back(op);
+      moved = op->getOperand(0);
+    }
+    bool isProduct =
+        isa_and_nonnull<nn::MatmulOp, ConvolutionOp>(moved.getDefiningOp());
+    if (moves.empty() || !(isProduct || roundedSum(moved)))
       continue;
     OpBuilder b(cast);
-    cast.replaceAllUsesWith(nn::reshapeTo(b, cast.getLoc(), sum.getResult(),
-                                          nn::getTensorType(cast).getShape()));
+    Value wide = nn::castUnrounded(b, cast.getLoc(), moved, cast.getType());
+    for (Operation *op : llvm::reverse(moves)) {
+      Operation *made = b.clone(*op);
+      made->setOperand(0, wide);
+      wide = made->getResult(0);
+      wide.setType(nn::getTensorType(wide).clone(cast.getType()));
+    }
+    cast.replaceAllUsesWith(wide);
+    cast.erase();
+    for (Operation *op : moves)
+      if (op->use_empty())
+        op->erase();
+  }
+}
+
+/// Sums of narrow elements are made in f32, too.
+static void keepWideSums(Block &block) {
+  for (auto cast : llvm::make_early_inc_range(block.getOps<nn::CastOp>())) {
+    nn::ReduceOp sum = roundedSum(cast.getInput());
+    if (!sum || !isUnrounding(cast))
+      continue;
+    cast.replaceAllUsesWith(sum.getResult());
     cast.erase();
   }
 }
@@ -261,12 +320,10 @@ static void formGemms(Block &block) {
     if (!matmul.use_empty()) {
       OpBuilder b(matmul);
       nn::CastOp widening = wideningCast(matmul);
-      Value replaced = widening ? widening.getResult() : matmul.getResult();
-      replaced.replaceAllUsesWith(
-          createGemm(b, matmul, nn::getTensorType(replaced), Value())
-              .getResult());
-      if (widening)
-        widening.erase();
+      Value kept = widening ? widening.getResult() : matmul.getResult();
+      Value product =
+          createGemm(b, matmul, nn::getTensorType(kept), Value()).getResult();
+      replaceByWide(matmul.getResult(), product);
     }
     matmul.erase();
   }
@@ -275,12 +332,16 @@ static void formGemms(Block &block) {
 /// Lets convolutions keep the f32 of their sums where they are only widened to it, and
 /// gradients of weights be added to a slice in place.
 static void formConvolutions(Block &block) {
-  for (auto convolution : block.getOps<ConvolutionOp>()) {
-    if (nn::CastOp widening = wideningCast(convolution)) {
-      convolution.getResult().setType(nn::getTensorType(widening));
-      widening.replaceAllUsesWith(convolution.getResult());
-      widening.erase();
-    }
+  for (auto narrow :
+       llvm::make_early_inc_range(block.getOps<ConvolutionOp>())) {
+    nn::CastOp widening = wideningCast(narrow);
+    if (!widening)
+      continue;
+    OpBuilder b(narrow);
+    auto wide = cast<ConvolutionOp>(b.clone(*narrow));
+    wide.getResult().setType(nn::getTensorType(widening));
+    replaceByWide(narrow.getResult(), wide.getResult());
+    narrow.erase();
   }
   for (auto write : llvm::make_early_inc_range(block.getOps<WriteOp>())) {
     auto addend = findAddend(write);
@@ -301,13 +362,22 @@ static void formConvolutions(Block &block) {
   }
 }
 
-void trainc::formProducts(Block &block) {
+LogicalResult trainc::formProducts(ListOp list, SymbolTable &symbols) {
+  if (failed(forwardWrites(list, symbols)))
+    return failure();
+  Block &block = list.getBody().front();
+  // What is dead has no say in how often a product is used.
+  eraseDead(block);
   foldCasts(block);
+  raiseUnrounding(block);
   keepWideSums(block);
   formGemms(block);
   formConvolutions(block);
   // A product that adds in place has left its cast, and that a product, unused.
   eraseDead(block);
+  for (auto cast : block.getOps<nn::CastOp>())
+    cast.setUnrounded(false);
+  return success();
 }
 
 //===----------------------------------------------------------------------===//

@@ -450,7 +450,7 @@ static void planStep(StepOp step) {
     // One store: the contributions in order, each in the gradient's type.
     SmallVector<Value> parts;
     for (Value part : store.getContributions()) {
-      part = nn::castTo(b, store.getLoc(), part, type);
+      part = nn::castUnrounded(b, store.getLoc(), part, type);
       parts.push_back(part);
     }
     Location loc = store.getLoc();

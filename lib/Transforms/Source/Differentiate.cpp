@@ -164,7 +164,7 @@ static void widenContributions(Backward &state, nn::CastOp cast) {
       state.roundings.insert(rounding); // another value may have it, too
     }
     state.contributions[input].push_back(
-        nn::castTo(state.builder, cast.getLoc(), part, element));
+        nn::castUnrounded(state.builder, cast.getLoc(), part, element));
   }
 }
 

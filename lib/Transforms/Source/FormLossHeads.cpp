@@ -43,7 +43,7 @@ static std::optional<Product> matchProduct(Value value) {
 static bool formLossHead(nn::CrossEntropyOp loss) {
   RankedTensorType type = nn::getTensorType(loss.getLogits());
   Value logits = loss.getLogits();
-  bool wide = false;
+  nn::CastOp wide;
   while (logits.hasOneUse()) {
     if (auto reshape = logits.getDefiningOp<nn::ReshapeOp>()) {
       logits = reshape.getInput();
@@ -52,7 +52,7 @@ static bool formLossHead(nn::CrossEntropyOp loss) {
         return false;
     } else if (auto cast = logits.getDefiningOp<nn::CastOp>(); cast && !wide) {
       logits = cast.getInput();
-      wide = true;
+      wide = cast;
     } else {
       break;
     }
@@ -75,7 +75,7 @@ static bool formLossHead(nn::CrossEntropyOp loss) {
       b, loc, product->rows, product->matrix, product->bias,
       nn::reshapeTo(b, loc, loss.getTargets(), rows),
       weights ? nn::reshapeTo(b, loc, weights, rows) : Value(),
-      product->transposed, wide, loss.getIgnoreIndex(),
+      product->transposed, wide && wide.getUnrounded(), loss.getIgnoreIndex(),
       loss.getLabelSmoothing());
   loss.replaceAllUsesWith(head);
   Operation *unused = loss;

@@ -11,6 +11,7 @@
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Source/Passes.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 #define DEBUG_TYPE "train-insert-casts"
 
@@ -337,20 +338,48 @@ static void narrowParams(ModuleOp module, FloatType type, Caster &rules) {
   }
 }
 
+/// Whether `op` makes its narrow result in f32 and rounds it; with a bias it rounds before.
+static bool roundsAtEnd(Operation *op) {
+  return llvm::TypeSwitch<Operation *, bool>(op)
+      .Case<nn::LinearOp, nn::MatmulOp, nn::Conv2dOp>(
+          [](auto product) { return !product.getBias(); })
+      .Case([](nn::Conv2dInputGradOp) { return true; })
+      .Case([](nn::ReduceOp op) { return op.getKind() == nn::ReduceKind::sum; })
+      .Default(false);
+}
+
+/// Casts of products and sums take them before they are rounded. That is settled here, before
+/// gradients and regions that are computed again give a product other users.
+static void leaveUnrounded(ModuleOp module) {
+  module.walk([](nn::CastOp cast) {
+    Operation *op = cast.getInput().getDefiningOp();
+    Type from = nn::getTensorType(cast.getInput()).getElementType();
+    if (op && from != cast.getType() &&
+        nn::getComputeType(from) == cast.getType() && roundsAtEnd(op))
+      cast.setUnrounded(true);
+  });
+}
+
 namespace {
 struct InsertCastsPass : trainc::impl::InsertCastsPassBase<InsertCastsPass> {
   void runOnOperation() override {
+    if (failed(insertCasts()))
+      return signalPassFailure();
+    leaveUnrounded(getOperation());
+  }
+
+  LogicalResult insertCasts() {
     ModuleOp module = getOperation();
     StepOp step = getStep(module);
     if (!step)
-      return signalPassFailure();
+      return failure();
     Type f32 = Float32Type::get(&getContext());
     Type compute = step.getComputeType().value_or(f32);
     Type master = step.getMasterType().value_or(f32);
     if (compute.isF32() && master.isF32())
-      return;
+      return success();
     if (failed(verifyNeeds(module, step, compute)))
-      return signalPassFailure();
+      return failure();
     if (compute.isF16() && !step.getLossScale())
       step.emitWarning("computes in f16 without a loss scale, so that small "
                        "gradients become 0; expected loss_scale(...)");
@@ -374,9 +403,10 @@ struct InsertCastsPass : trainc::impl::InsertCastsPassBase<InsertCastsPass> {
         continue;
       Caster caster = rules;
       if (failed(caster.castBlock(entry.getRegion(0).front())))
-        return signalPassFailure();
+        return failure();
       numCasts += caster.count;
     }
+    return success();
   }
 };
 } // namespace

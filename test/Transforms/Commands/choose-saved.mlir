@@ -8,7 +8,7 @@
 // REMARK: remark: [Passed] ChosenSaved | Category:train-choose-saved | BytesNotKept=524288, ComputedAgain=2, List=pointwise
 // CHECK-LABEL: train.list @pointwise
 // CHECK: %[[TANH:.*]] = nn.tanh %[[X:.*]] :
-// CHECK: train.write %{{.*}} to @arena.scalars::@loss
+// CHECK: nn.reduce sum
 // CHECK: %[[KEPT:.*]] = train.barrier %[[X]] : tensor<256x512xf32>
 // CHECK: %[[AGAIN:.*]] = nn.tanh %[[KEPT]]
 // CHECK: nn.mul %{{.*}}, %[[AGAIN]]
@@ -75,12 +75,12 @@ train.list @product of @step "first" (%a: tensor<256x512xf32>, %w: tensor<512x51
 // A mask of one byte is kept rather than what it is made of, and what is made of an input costs nothing.
 // CHECK-LABEL: train.list @smallest
 // CHECK: %[[MASK:.*]] = nn.compare gt
-// CHECK: train.write
+// CHECK: nn.reduce sum
 // CHECK-NOT: nn.compare
 // CHECK: %[[IN:.*]] = train.barrier %arg0 : tensor<1024x512xf32>
 // CHECK: nn.exp %[[IN]]
 // CHECK: nn.select %[[MASK]]
-// CHECK: nn.matmul %arg0
+// CHECK: train.gemm %arg0
 train.arena @arena.scalars scalars {
   train.slice @loss : tensor<f32>
 }
@@ -137,7 +137,7 @@ train.list @eval of @eval "first" (%a: tensor<1024x512xf32>) {
 // REMARK: remark: [Passed] ChosenSaved | Category:train-choose-saved | BytesNotKept=524288, ComputedAgain=2, List=rule
 // CHECK-LABEL: train.list @rule
 // CHECK: nn.exp
-// CHECK: train.write %{{.*}} to @arena.scalars::@loss
+// CHECK: nn.reduce sum
 // CHECK-NOT: nn.exp
 // CHECK: train.barrier %{{.*}} : tensor<256x512xbf16>
 // CHECK: nn.exp
@@ -156,11 +156,11 @@ train.list @rule of @step "first" (%a: tensor<256x512xbf16>, %w: tensor<512x512x
   %3 = nn.cast %x to f32 : tensor<256x512xbf16>
   %4 = nn.exp %3 : tensor<256x512xf32>
   %dy = nn.matmul %a, %w transpose_rhs : tensor<256x512xbf16>, tensor<512x512xbf16>
-  %5 = nn.cast %dy to f32 : tensor<256x512xbf16>
+  %5 = nn.cast %dy to f32 unrounded : tensor<256x512xbf16>
   %6 = nn.mul %5, %4 : tensor<256x512xf32>, tensor<256x512xf32>
   %7 = nn.cast %6 to bf16 : tensor<256x512xf32>
   %8 = nn.matmul %a, %7 transpose_lhs : tensor<256x512xbf16>, tensor<256x512xbf16>
-  %9 = nn.cast %8 to f32 : tensor<512x512xbf16>
+  %9 = nn.cast %8 to f32 unrounded : tensor<512x512xbf16>
   train.write %9 to @arena.grad.f32::@w : tensor<512x512xf32>
   train.return
 }

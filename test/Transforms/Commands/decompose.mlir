@@ -134,7 +134,7 @@ train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
 // KEEP: %[[B:.*]] = nn.pad %{{.*}} low [0] high [61] value -3.4028234663852886E+38 : tensor<67xf32>
 // KEEP: %[[L:.*]] = nn.matmul
 // KEEP-NOT: bias
-// KEEP: %[[X:.*]] = nn.cast %[[L]] to f32 : tensor<4x128xbf16>
+// KEEP: %[[X:.*]] = nn.cast %[[L]] to f32 unrounded : tensor<4x128xbf16>
 // KEEP: nn.add %[[X]], %[[B]]
 // KEEP-LABEL: train.list @smoothed
 // KEEP-NOT: nn.pad

@@ -1,19 +1,26 @@
 // RUN: trainc-opt %s --train-form-kernels --split-input-file | FileCheck %s
 
-// A product in bf16 that is only cast to f32 is one GEMM with an f32 result, also
-// where it is added to a slice; with another user it is rounded first.
+// A product in bf16 that an unrounded cast takes is one GEMM with an f32 result, also where it is added to
+// a slice, or moved; what else takes it has it rounded, as another cast has.
 // CHECK-LABEL: train.list @first
 // CHECK: %[[W:.*]] = train.gemm %{{.*}} : tensor<4x2xbf16>, tensor<2x3xbf16> -> tensor<4x3xf32>
 // CHECK: %[[R:.*]] = train.read @arena.grad.f32::@v
 // CHECK: %[[V:.*]] = train.gemm %{{.*}} init %[[R]] {{.*}} : tensor<4x2xbf16>, tensor<2x3xbf16> init tensor<4x3xf32> -> tensor<4x3xf32>
+// CHECK: %[[M:.*]] = train.gemm %{{.*}} -> tensor<4x3xf32>
+// CHECK: %[[ROUNDED:.*]] = train.launch @k_cast(%[[M]]) : (tensor<4x3xf32>) -> tensor<4x3xbf16>
+// CHECK: %[[MOVED:.*]] = nn.reshape %[[M]]
 // CHECK: train.gemm %{{.*}} -> tensor<4x3xbf16>
 // CHECK: train.write %[[W]] to @arena.grad.f32::@w
 // CHECK: train.write %[[V]] to @arena.grad.f32::@v
+// CHECK: train.write %[[MOVED]] to @arena.grad.f32::@r
+// CHECK: train.write %[[ROUNDED]] to @arena.grad.f32::@m
 train.arena @arena.grad.f32 gradient {
   train.slice @w : tensor<4x3xf32>
   train.slice @v : tensor<4x3xf32>
   train.slice @u : tensor<4x3xf32>
   train.slice @s : tensor<4x3xbf16>
+  train.slice @r : tensor<3x4xf32>
+  train.slice @m : tensor<4x3xbf16>
 }
 train.step @step(%x: tensor<4x2xbf16>, %y: tensor<2x3xbf16>) {
   %l = nn.constant dense<0.0> : tensor<f32>
@@ -21,13 +28,18 @@ train.step @step(%x: tensor<4x2xbf16>, %y: tensor<2x3xbf16>) {
 }
 train.list @first of @step "first" (%x: tensor<4x2xbf16>, %y: tensor<2x3xbf16>) {
   %a = nn.matmul %x, %y : tensor<4x2xbf16>, tensor<2x3xbf16>
-  %w = nn.cast %a to f32 : tensor<4x3xbf16>
+  %w = nn.cast %a to f32 unrounded : tensor<4x3xbf16>
   train.write %w to @arena.grad.f32::@w : tensor<4x3xf32>
   %old = train.read @arena.grad.f32::@v : tensor<4x3xf32>
   %b = nn.matmul %x, %y : tensor<4x2xbf16>, tensor<2x3xbf16>
-  %b32 = nn.cast %b to f32 : tensor<4x3xbf16>
+  %b32 = nn.cast %b to f32 unrounded : tensor<4x3xbf16>
   %v = nn.add %old, %b32 : tensor<4x3xf32>, tensor<4x3xf32>
   train.write %v to @arena.grad.f32::@v : tensor<4x3xf32>
+  %m = nn.matmul %x, %y : tensor<4x2xbf16>, tensor<2x3xbf16>
+  %r = nn.reshape %m : tensor<4x3xbf16> to tensor<3x4xbf16>
+  %r32 = nn.cast %r to f32 unrounded : tensor<3x4xbf16>
+  train.write %r32 to @arena.grad.f32::@r : tensor<3x4xf32>
+  train.write %m to @arena.grad.f32::@m : tensor<4x3xbf16>
   %c = nn.matmul %x, %y : tensor<4x2xbf16>, tensor<2x3xbf16>
   %u = nn.cast %c to f32 : tensor<4x3xbf16>
   train.write %u to @arena.grad.f32::@u : tensor<4x3xf32>
@@ -99,9 +111,9 @@ train.arena @g gradient {
 }
 train.list @convolution of @e "next" (%x: tensor<8x4x9x9xbf16>, %v: tensor<6x4x3x3xbf16>, %d: tensor<8x6x7x7xbf16>) {
   %y = train.convolution forward %x, %v strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xbf16>, tensor<6x4x3x3xbf16> -> tensor<8x6x7x7xbf16>
-  %z = nn.cast %y to f32 : tensor<8x6x7x7xbf16>
+  %z = nn.cast %y to f32 unrounded : tensor<8x6x7x7xbf16>
   %dw = train.convolution weight_gradient %x, %d strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xbf16>, tensor<8x6x7x7xbf16> -> tensor<6x4x3x3xbf16>
-  %wide = nn.cast %dw to f32 : tensor<6x4x3x3xbf16>
+  %wide = nn.cast %dw to f32 unrounded : tensor<6x4x3x3xbf16>
   %old = train.read @g::@w : tensor<6x4x3x3xf32>
   %sum = nn.add %old, %wide : tensor<6x4x3x3xf32>, tensor<6x4x3x3xf32>
   train.write %sum to @g::@w : tensor<6x4x3x3xf32>

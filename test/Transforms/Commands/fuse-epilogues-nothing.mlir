@@ -101,7 +101,7 @@ train.arena @arena.grad.f32 gradient {
 }
 train.list @window of @step "next" (%dy: tensor<16x8xbf16>, %in: tensor<16x8xbf16>) {
   %0 = nn.matmul %in, %dy transpose_lhs : tensor<16x8xbf16>, tensor<16x8xbf16>
-  %1 = nn.cast %0 to f32 : tensor<8x8xbf16>
+  %1 = nn.cast %0 to f32 unrounded : tensor<8x8xbf16>
   %2 = train.read @arena.grad.f32::@w : tensor<8x8xf32>
   %3 = nn.add %2, %1 : tensor<8x8xf32>, tensor<8x8xf32>
   train.write %3 to @arena.grad.f32::@w : tensor<8x8xf32>

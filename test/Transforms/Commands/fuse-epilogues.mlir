@@ -85,7 +85,7 @@ train.list @gradients of @step "first" (%dy: tensor<4x6xbf16>, %w: tensor<8x6xbf
     nn.yield %result : f32
   }
   %2 = nn.matmul %in, %1 transpose_lhs : tensor<4x16xbf16>, tensor<4x8xbf16>
-  %3 = nn.cast %2 to f32 : tensor<16x8xbf16>
+  %3 = nn.cast %2 to f32 unrounded : tensor<16x8xbf16>
   %4 = nn.cast %1 to f32 : tensor<4x8xbf16>
   %5 = nn.reduce sum %4 dims [0] keep : tensor<4x8xf32>
   %6 = nn.reshape %5 : tensor<1x8xf32> to tensor<8xf32>

@@ -23,14 +23,14 @@ func.func @bias(%h: tensor<8x4xf32>, %w: tensor<4x16xf32>, %b: tensor<16xf32>, %
 
 // -----
 
-// Between them may stand a reshape of the rows and a cast to the compute type.
+// Between them may stand a reshape of the rows and a cast to the compute type, of rounded logits or not.
 // CHECK-LABEL: func.func @between
 // CHECK: %[[Y:.*]] = nn.reshape %arg2 : tensor<8xi32> to tensor<2x4xi32>
 // CHECK: nn.linear_cross_entropy %arg0, %arg1, %[[Y]] wide_logits : tensor<2x4x4xbf16>, tensor<4x16xbf16>, tensor<2x4xi32>
 // CHECK-NOT: nn.linear %
 func.func @between(%h: tensor<2x4x4xbf16>, %w: tensor<4x16xbf16>, %y: tensor<8xi32>) -> tensor<f32> {
   %l = nn.linear %h, %w : tensor<2x4x4xbf16>, tensor<4x16xbf16>
-  %c = nn.cast %l to f32 : tensor<2x4x16xbf16>
+  %c = nn.cast %l to f32 unrounded : tensor<2x4x16xbf16>
   %r = nn.reshape %c : tensor<2x4x16xf32> to tensor<8x16xf32>
   %0:2 = nn.cross_entropy %r, %y : tensor<8x16xf32>, tensor<8xi32>
   return %0#0 : tensor<f32>

@@ -37,6 +37,10 @@ mlir::Value sumToShape(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value castTo(mlir::OpBuilder &builder, mlir::Location loc,
                    mlir::Value value, mlir::Type elementType);
 
+/// The same, of a product or a sum before it is rounded to its own type.
+mlir::Value castUnrounded(mlir::OpBuilder &builder, mlir::Location loc,
+                          mlir::Value value, mlir::Type elementType);
+
 /// What a cast to a narrower type gives back, as it was before another one widened it; null
 /// if the cast rounds.
 mlir::Value getUnwidened(CastOp cast);

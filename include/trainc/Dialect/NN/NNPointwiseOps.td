@@ -253,13 +253,22 @@ def NN_CastOp : NN_InferredOp<"cast", [LinearPointwise, Differentiable]> {
     integer of the type where it has none that large, and NaN to 0; i1 becomes 0 or 1; a
     number becomes i1 by comparing with 0.
 
+    Products and sums of bf16 and f16 are made in f32. With `unrounded` the cast of one to f32,
+    which may be reshaped or transposed in between, takes it before it is rounded; of anything
+    else it is a cast as others. `train-insert-casts` gives it to casts of products and sums
+    in the source.
+
     ```mlir
     %y = nn.cast %x to bf16 : tensor<8xf32>
+    %z = nn.cast %product to f32 unrounded : tensor<8x8xbf16>
     ```
   }];
-  let arguments = (ins NN_Tensor:$input, TypeAttr:$type);
+  let arguments = (ins NN_Tensor:$input, TypeAttr:$type, UnitAttr:$unrounded);
   let results = (outs NN_Tensor:$result);
-  let assemblyFormat = "$input `to` $type attr-dict `:` type($input)";
+  let assemblyFormat = "$input `to` $type (`unrounded` $unrounded^)? attr-dict `:` type($input)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Type":$type), [{
+    build($_builder, $_state, input, type, /*unrounded=*/false);
+  }]>];
   let hasFolder = 1;
 }
 

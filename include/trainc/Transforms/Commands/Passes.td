@@ -143,7 +143,7 @@ def ChooseSavedPass : Pass<"train-choose-saved", "::mlir::ModuleOp"> {
     is behind a `train.barrier`; the bits stay. Of a gelu written as products and a tanh its input
     is kept, instead of five tensors.
 
-    No command and no access to memory is added: what a product, a convolution or another
+    Forms the GEMMs as `train-form-kernels` does. No command and no access to memory is added: what a product, a convolution or another
     kernel of its own reads is kept, and read from there. Dropouts are not drawn again, and values of
     256 KiB or less, which stay in a cache, are kept.
 
@@ -162,8 +162,8 @@ def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
     Groups the ops of each list into kernels (pointwise ops and reductions over rows of
     one iteration space; reductions over columns with the pointwise ops that feed them;
     single ops otherwise), outlines each group as a `train.kernel`, shares equal kernels,
-    and turns products into `train.gemm`: a product in bf16 or f16 that is only cast to f32
-    becomes a GEMM with an f32 result, not rounded in between; products that are added up in a slice are GEMMs
+    and turns products into `train.gemm`: a product in bf16 or f16 that an `unrounded` cast takes
+    becomes a GEMM with an f32 result; products that are added up in a slice are GEMMs
     each of which adds to it where it stands. A result that replaces the slice which its
     kernel reads is written in place where that is safe. Parts whose elements stand next to each other
     are views, and products that are joined one behind the other are made in the whole (`train.flatten`),

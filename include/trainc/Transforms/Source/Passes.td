@@ -116,8 +116,11 @@ def InsertCastsPass : Pass<"train-insert-casts", "::mlir::ModuleOp"> {
     reads of it do.
 
     A cast stands right after the value that it converts, once per type. Refuses f64.
-    Does nothing to a step without `precision`, or with f32 alone. Gradients of casts are
+    Inserts nothing into a step without `precision`, or with f32 alone. Gradients of casts are
     casts: those of parameters are f32.
+
+    A cast to f32 of a product without bias, or of a sum, becomes `unrounded`, also one of the
+    source.
 
     Needs form 0 with calls inlined.
 
