@@ -315,8 +315,8 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   Value t = s.add(updates, s.constant(1.0));
 
   // What turns a stored sum into the averaged, unscaled gradient.
-  Value scale = s.div(s.constant(divisor),
-                      s.mul(s.read("loss_scale"), s.read("weight_sum")));
+  Value total = s.mul(s.read("loss_scale"), s.read("weight_sum"));
+  Value scale = s.div(s.constant(divisor), total);
   if (!step.getAverage())
     scale = s.mul(scale, s.read("window"));
 
@@ -360,7 +360,8 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
     most = s.add(most, s.mul(nn::SqrtOp::create(b, loc, open), size));
   most =
       nn::castTo(b, loc, nn::castTo(b, loc, most, narrowest), b.getF64Type());
-  Value finite = isFinite(s.add(s.mul(all, size), most));
+  // Infinite weights would make the scale 0, and all gradients of it.
+  Value finite = isFinite(s.add(s.add(s.mul(all, size), most), total));
   s.write(norm, "grad_norm");
   s.write(factor, "clip_factor");
   s.write(scale, "read_scale");

@@ -324,11 +324,11 @@ typedef struct trainc_step_result {
   double clip_factor; // what the clip multiplied the gradient with
   double loss_scale;
   uint64_t update;     // updates done, with this one
-  uint64_t skipped;    // updates skipped so far: a gradient was not finite
+  uint64_t skipped;    // updates skipped so far, as `finite` says
   uint32_t micro_step; // micro-steps in the open window, 0 after its end
   uint32_t closed;     // 1: this call closed a window (its update ran)
   uint32_t updated;    // 1: and the update was not skipped
-  uint32_t finite;     // 0: the closed window had a gradient that is not finite
+  uint32_t finite;     // 0: a gradient or the weight of the closed window was not
   uint32_t stop;       // after a window: ranks that asked to stop
   uint32_t reserved;
 } trainc_step_result;
@@ -340,8 +340,8 @@ typedef struct trainc_step_result {
 /// their own. `out_result` may be null. Outputs of the entry are then those
 /// of this micro-step.
 ///
-/// A gradient that is not finite is no error: the update is skipped and
-/// reported.
+/// A gradient or a weight that is not finite is no error: the update is skipped
+/// and reported.
 TRAINC_API trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
                                      trainc_step_result *out_result);
 

@@ -1,7 +1,8 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """A gradient that is not finite skips the update: nothing moves, whatever the optimizer: no parameter by decay or
-momentum, no state, no average, no count, no schedule. The run goes on as if that window had not been."""
+momentum, no state, no average, no count, no schedule. The run goes on as if that window had not been. Weights of which the mean
+is not finite skip it as well, also where the gradients divided by them are 0."""
 import os
 import sys
 
@@ -30,6 +31,18 @@ WINDOWS, K, BAD = 5, 2, 2
 SCHEDULE = "train.schedule @lr = linear<init = 0.1, end = 0.01, steps = 4.0>\n"
 
 
+WEIGHTED = """
+train.optimizer @o = adamw<lr = 0.1, weight_decay = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.step @step(%x: tensor<4xf32>, %n: tensor<f32>) accumulate(2) {
+  %w = train.read @w : tensor<4xf32>
+  %m = nn.mul %w, %x : tensor<4xf32>, tensor<4xf32>
+  %s = nn.reduce sum %m dims [0] : tensor<4xf32>
+  train.yield loss(%s) weight(%n) : tensor<f32>, tensor<f32>
+}
+"""
+
+
 def run(text, options, bad, value):
     """The reports of the updates, all that is stored in the end; `bad` (a window, its micro-step) holds `value`, or the
     window is left out if there is no value."""
@@ -55,7 +68,20 @@ def run(text, options, bad, value):
         return seen, parameters_of(t) | states_of(t)
 
 
+def check_weights():
+    with trainer(WEIGHTED) as t:
+        for skipped, weights in enumerate(((1, np.nan), (1, np.inf), (-np.inf, 1), (np.inf, -np.inf), (1, -1), (1, 1))):
+            before = parameters_of(t) | states_of(t)
+            for n in weights:
+                result = t.step(x=np.ones(4), n=n)
+            is_last = weights == (1, 1)
+            if result.updated != is_last or result.finite != is_last or equal(parameters_of(t) | states_of(t), before) == is_last:
+                sys.exit(f"weights {weights}: finite {result.finite}, updated {result.updated}, skipped {result.skipped} and not {skipped}")
+    print("weights: ok")
+
+
 def main():
+    check_weights()
     for optimizer in OPTIMIZERS:
         text = SCHEDULE + (optimizer if optimizer == USERS else f"train.optimizer @o = {optimizer}")
         for clip, options in (("global_norm<1.0>", ()), ("param_norm<0.5>", ()), ("value<0.3>", (UNFUSED,))):

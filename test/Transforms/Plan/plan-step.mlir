@@ -6,7 +6,14 @@
 // CHECK: train.write %[[SUM]] to @[[GRADIENTS:.*]]::@w
 // CHECK: train.window_end
 // CHECK-NOT: scf.if
+// Finite are gradients and what they are divided by.
+// CHECK: %[[TOTAL:.*]] = nn.mul %{{.*}}, %{{.*}} : tensor<f64>, tensor<f64>
+// CHECK-NEXT: %{{.*}} = nn.constant dense<1.000000e+00> : tensor<f64>
+// CHECK-NEXT: %{{.*}} = nn.div %{{.*}}, %[[TOTAL]]
 // CHECK: train.norm_squared {{\[\[}}@w]]
+// CHECK: %[[ALL:.*]] = nn.add %{{.*}}, %[[TOTAL]]
+// CHECK-NEXT: %[[ZERO:.*]] = nn.sub %[[ALL]], %[[ALL]]
+// CHECK: nn.compare eq %[[ZERO]]
 // CHECK: train.write %{{.*}} to @{{.*}}::@clip_factor
 // CHECK: train.update [@o] {{\[\[}}@w]]
 // CHECK: train.arena @{{.*}} master {
