@@ -14,6 +14,7 @@
 #include "trainc/Transforms/EraseDead.h"
 #include "trainc/Transforms/Source/Passes.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/MathExtras.h"
 
 #define DEBUG_TYPE "train-differentiate"
@@ -117,6 +118,18 @@ static ParamOp getParam(ReadOp read, SymbolTable &symbols) {
   return symbols.lookup<ParamOp>(read.getSource().getRootReference());
 }
 
+/// Whether `result` depends on what the active operands of its op are; the count of a loss
+/// does on weights alone.
+static bool dependsOnActive(const Backward &state, OpResult result) {
+  return llvm::TypeSwitch<Operation *, bool>(result.getOwner())
+      .Case<nn::CrossEntropyOp, nn::LinearCrossEntropyOp,
+            nn::BceWithLogitsOp, nn::MseOp>([&](auto loss) {
+        return result != loss.getCount() ||
+               state.active.contains(loss.getWeights());
+      })
+      .Default(true);
+}
+
 /// Marks what depends on a trained parameter.
 static void findActive(Backward &state, Block &body) {
   for (Operation &op : body) {
@@ -132,8 +145,8 @@ static void findActive(Backward &state, Block &body) {
       active = false;
     }
     if (active)
-      for (Value result : op.getResults())
-        if (isFloatTensor(result))
+      for (OpResult result : op.getResults())
+        if (isFloatTensor(result) && dependsOnActive(state, result))
           state.active.insert(result);
   }
 }
@@ -321,6 +334,11 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
     forward.push_back(&op);
 
   findActive(state, body);
+  if (loss && state.active.contains(yield.getWeight()))
+    return yield.emitOpError(
+        "expects a weight without gradient, got one that depends on a trained "
+        "parameter; cut it off by nn.stop_gradient, or yield the quotient as "
+        "the loss");
   if (loss && state.active.contains(loss)) {
     state.contributions[loss].push_back(
         SeedOp::create(state.builder, yield.getLoc(), loss.getType(),

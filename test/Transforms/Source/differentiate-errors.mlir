@@ -73,6 +73,41 @@ train.step @on_purpose(%x: tensor<4xf32>) {
 
 // -----
 
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<f32> init(ones) optimizer(@o)
+train.step @weight(%x: tensor<f32>) {
+  %w = train.read @w : tensor<f32>
+  %l = nn.mul %w, %x : tensor<f32>, tensor<f32>
+  %n = nn.mul %w, %w : tensor<f32>, tensor<f32>
+  // expected-error @below {{'train.yield' op expects a weight without gradient, got one that depends on a trained parameter; cut it off by nn.stop_gradient, or yield the quotient as the loss}}
+  train.yield loss(%l) weight(%n) : tensor<f32>, tensor<f32>
+}
+
+// -----
+
+// The count of a loss is the sum of its weights, whatever the loss is of.
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.step @weights(%y: tensor<4xf32>) {
+  %w = train.read @w : tensor<4xf32>
+  %l, %n = nn.mse %w, %y weights %w : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+  // expected-error @below {{'train.yield' op expects a weight without gradient}}
+  train.yield loss(%l) weight(%n) : tensor<f32>, tensor<f32>
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.step @count(%y: tensor<4xf32>) {
+  %w = train.read @w : tensor<4xf32>
+  %k = nn.stop_gradient %w : tensor<4xf32>
+  %l, %n = nn.mse %w, %y weights %k : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+  train.yield loss(%l) weight(%n) : tensor<f32>, tensor<f32>
+}
+
+// -----
+
 train.optimizer @a = sgd<lr = 0.1>
 train.optimizer @b = sgd<lr = 0.1>
 train.param @w : tensor<f32> init(ones) optimizer(@a)

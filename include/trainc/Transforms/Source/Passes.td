@@ -187,7 +187,7 @@ def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
     Needs form 0 with calls inlined; gives form 1. Runs after `train-form-loss-heads`: logits
     whose gradients are built have other uses, and stand whole. Does nothing to a step that already
     stores gradients. An op without gradient on the way from a trained parameter to the
-    loss is refused.
+    loss is refused, and a weight that depends on one: no gradient of it is taken.
 
     Example: test/Transforms/Source/differentiate.mlir
   }];
