@@ -1,7 +1,8 @@
 # REQUIRES: numpy
 # RUN: %python %s
-"""What a step reads of a buffer is what stood there before it, whatever it writes there: two buffers swapped, a history, outputs
-from before, sums in place beside other readers; and of what it writes twice the last value stays; on processors with and without optimizations, and on the GPU of tests."""
+"""What a step reads of a buffer before it writes there is what stood there before, however it is written: two buffers swapped, a history,
+outputs from before, sums in place beside other readers. What it reads behind a write is the value written, with its gradient; and of what it
+writes twice the last value stays; on processors with and without optimizations, and on the GPU of tests."""
 import os
 import sys
 import tempfile
@@ -85,6 +86,24 @@ train.step @step(%x: tensor<4xf32>) {
   train.yield loss(%l) : tensor<f32>
 }
 """
+# The loss is (5 w + w) 4, of the value that was there before the step 3 + w.
+NEW = """
+train.optimizer @o = sgd<lr = 1.0>
+train.param @w : tensor<4xf32> init(constant<2.0>) optimizer(@o)
+train.buffer @g : tensor<4xf32> init(constant<3.0>)
+train.step @step(%x: tensor<4xf32>) {
+  %w = train.read @w : tensor<4xf32>
+  %m = nn.mul %w, %x : tensor<4xf32>, tensor<4xf32>
+  train.write %m to @g : tensor<4xf32>
+  %q = train.recompute -> tensor<4xf32> {
+    %r = train.read @g : tensor<4xf32>
+    %a = nn.add %r, %w : tensor<4xf32>, tensor<4xf32>
+    train.yield %a : tensor<4xf32>
+  }
+  %s = nn.reduce sum %q dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+"""
 CONFIGURATIONS = {"": [], "--reference": ["--reference"], "unfused": ["--disable-pass=fuse-kernels"], "cuda": ["--target=cuda", "--cuda-arch=host"]}
 
 
@@ -136,8 +155,17 @@ def check_scalars(configuration, options):
     return check(f"scalars {configuration}: off by {worst:.1e}", worst < 1e-5)
 
 
+def check_new(configuration, options):
+    with tempfile.TemporaryDirectory() as folder:
+        path = compile_module(NEW, os.path.join(folder, "m.so"), *options)
+        with Trainer(Runtime(RUNTIME_LIBRARY), path, threads=2, seed=1) as trainer:
+            loss = trainer.step(x=np.full(4, 5, np.float32)).loss
+            gradient, kept = 2 - trainer.read("w"), trainer.read("g", "buffer")
+    return check(f"gradient of a new value {configuration}: {gradient} of loss {loss}", loss == 48 and (gradient == 6).all() and (kept == 10).all())
+
+
 def main():
-    bad = sum(check_scalars(*item) for item in CONFIGURATIONS.items())
+    bad = sum(check_scalars(*item) + check_new(*item) for item in CONFIGURATIONS.items())
     for name, case in CASES.items():
         for configuration, options in CONFIGURATIONS.items():
             rng, worst = np.random.default_rng(3), 0.0

@@ -60,6 +60,21 @@ struct Backward {
 };
 } // namespace
 
+/// A read after a write of the same buffer is the value written, and has its gradient.
+static void forwardWrites(Block &body) {
+  DenseMap<Attribute, Value> written;
+  body.walk([&](Operation *op) {
+    if (auto write = dyn_cast<WriteOp>(op)) {
+      written[write.getTarget()] = write.getValue();
+    } else if (auto read = dyn_cast<ReadOp>(op)) {
+      if (Value value = written.lookup(read.getSource())) {
+        read.replaceAllUsesWith(value);
+        read.erase();
+      }
+    }
+  });
+}
+
 /// Puts the ops of each region in place of the region.
 static RecomputeMap inlineRecomputes(Block &body) {
   RecomputeMap result;
@@ -327,6 +342,7 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
   Block &body = step.getBody().front();
   auto yield = cast<train::YieldOp>(body.getTerminator());
   Backward state(step, symbols);
+  forwardWrites(body);
   state.recomputed = inlineRecomputes(body);
   Value loss = yield.getLoss(); // perhaps what stood in one of those regions
   SmallVector<Operation *> forward;

@@ -154,3 +154,31 @@ train.step @stopped(%x: tensor<4xf32>) {
   %l = nn.reduce sum %q dims [0] : tensor<4xf32>
   train.yield loss(%l) : tensor<f32>
 }
+
+// -----
+
+// A read behind a write is the value written, and passes its gradient; one before it is a leaf.
+// CHECK-LABEL: train.step @written
+// CHECK: %[[W:.*]] = train.read @w
+// CHECK: %[[OLD:.*]] = train.read @g
+// CHECK: %[[M:.*]] = nn.mul %[[W]], %[[OLD]]
+// CHECK: train.write %[[M]] to @g
+// CHECK-NOT: train.read
+// CHECK: nn.mul %[[M]], %[[W]]
+// CHECK: train.store_gradient %{{.*}}, %{{.*}} into @w
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.buffer @g : tensor<4xf32> init(ones)
+train.step @written() {
+  %w = train.read @w : tensor<4xf32>
+  %old = train.read @g : tensor<4xf32>
+  %m = nn.mul %w, %old : tensor<4xf32>, tensor<4xf32>
+  train.write %m to @g : tensor<4xf32>
+  %p = train.recompute -> tensor<4xf32> {
+    %new = train.read @g : tensor<4xf32>
+    %q = nn.mul %new, %w : tensor<4xf32>, tensor<4xf32>
+    train.yield %q : tensor<4xf32>
+  }
+  %l = nn.reduce sum %p dims [0] : tensor<4xf32>
+  train.yield loss(%l) : tensor<f32>
+}

@@ -64,7 +64,8 @@ def Train_BufferOp : Train_Op<"buffer", [Symbol, HasParent<"::mlir::ModuleOp">]>
   let summary = "a persistent tensor that is not trained";
   let description = [{
     Running statistics, counters. A step reads it with `train.read` and replaces it
-    with `train.write`; the new value takes effect at the end of the micro-step.
+    with `train.write`: reads behind that give the new value, and have its gradient. The
+    last one written stays for the next micro-step.
 
     (C1) init names a known distribution with its number of arguments, or lists
     the elements of the buffer's type; (C2) the type is a tensor of numbers, of static shape and 1 to 2^40

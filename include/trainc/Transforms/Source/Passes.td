@@ -179,6 +179,9 @@ def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
     outside (behind a `train.barrier`), as far as gradients need them. In an eval it is
     just its ops.
 
+    A `train.read` behind a `train.write` of the same buffer becomes the value written, so that
+    gradients pass.
+
     A `nn.linear_cross_entropy` gives way to `nn.linear_cross_entropy_grad`, which computes its loss,
     too, unless its gradient depends on that loss. A parameter that the step reads in a
     narrower type gets each contribution to its gradient in its own: it is cast alone, and one that
