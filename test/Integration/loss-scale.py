@@ -1,7 +1,7 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """The loss scale: no result depends on a static one that is a power of two; a dynamic one follows its rule; small gradients
-of f16 survive with one and are 0 without.
+of f16 survive with one and are 0 without; those of parameters that are only stored in f16 need none.
 
 The rule in Python is PyTorch's GradScaler, but that the scale does not fall below `min`.
 """
@@ -85,6 +85,8 @@ def main():
         norms = [train(clauses, folder, loss=SMALL)[0][0][2]
                  for clauses in ("", "precision(compute = f16)", "precision(compute = f16) loss_scale(1048576.0)")]
         bad += check("f16 loses small gradients without a scale", norms[1] == 0 and abs(norms[2] / norms[0] - 1) < 1e-2)
+        stored = [train(f"precision(compute = {compute}, master = f16)", folder, loss=SMALL)[0][0][2] for compute in ("f32", "bf16")]
+        bad += check("parameters stored in f16 lose none", all(abs(norm / norms[0] - 1) < 1e-2 for norm in stored))
     return bool(bad)
 
 

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/EraseDead.h"
@@ -137,8 +138,8 @@ static ParamOp getParam(ReadOp read, SymbolTable &symbols) {
 /// does on weights alone.
 static bool dependsOnActive(const Backward &state, OpResult result) {
   return llvm::TypeSwitch<Operation *, bool>(result.getOwner())
-      .Case<nn::CrossEntropyOp, nn::LinearCrossEntropyOp,
-            nn::BceWithLogitsOp, nn::MseOp>([&](auto loss) {
+      .Case<nn::CrossEntropyOp, nn::LinearCrossEntropyOp, nn::BceWithLogitsOp,
+            nn::MseOp>([&](auto loss) {
         return result != loss.getCount() ||
                state.active.contains(loss.getWeights());
       })
@@ -177,30 +178,41 @@ static Value sumContributions(Backward &state, Value value) {
   return sum;
 }
 
-/// What adds to the gradient of a parameter beside others is not rounded to the narrower type in
-/// which the step reads it: each contribution is widened on its own, and one that was only
-/// rounded stays as it was.
+/// What `part` was before it was only rounded from type `element`.
+static Value beforeRounding(Backward &state, Value part, Type element) {
+  auto rounding = part.getDefiningOp<nn::CastOp>();
+  if (!rounding || getElementTypeOrSelf(rounding.getInput()) != element)
+    return part;
+  state.roundings.insert(rounding); // another value may have it, too
+  return rounding.getInput();
+}
+
+/// The type in which gradients of a parameter that is read as `value` are added.
+static Type gradientElement(Value value) {
+  return nn::getComputeType(nn::getTensorType(value).getElementType());
+}
+
+/// What adds to the gradient of a parameter beside others is rounded neither to the type in which
+/// the parameter is stored nor to a narrower one in which the step reads it: each contribution is
+/// widened on its own, and one that was only rounded stays as it was.
 static void widenContributions(Backward &state, nn::CastOp cast) {
   Value input = cast.getInput();
-  Type element = nn::getTensorType(input).getElementType();
+  Type element = gradientElement(input);
   SmallVector<Value> parts = state.contributions.lookup(cast.getResult());
+  if (getElementTypeOrSelf(cast).isF64()) // added before they are rounded
+    parts = {sumContributions(state, cast.getResult())};
   state.contributions.erase(cast.getResult());
   for (Value part : parts) {
-    auto rounding = part.getDefiningOp<nn::CastOp>();
-    if (rounding && rounding.getInput().getType() == input.getType()) {
-      part = rounding.getInput();
-      state.roundings.insert(rounding); // another value may have it, too
-    }
+    part = beforeRounding(state, part, element);
     state.contributions[input].push_back(
         nn::castUnrounded(state.builder, cast.getLoc(), part, element));
   }
 }
 
-/// Whether it reads a parameter in bf16 or f16.
+/// Whether it reads a parameter in another float type.
 static bool isCastOfParameter(nn::CastOp cast) {
   return cast && cast.getInput().getDefiningOp<ReadOp>() &&
-         isFloatTensor(cast.getInput()) && isFloatTensor(cast.getResult()) &&
-         cast.getType().getIntOrFloatBitWidth() < 32;
+         isFloatTensor(cast.getInput()) && isFloatTensor(cast.getResult());
 }
 
 static LogicalResult differentiateOp(Backward &state, Operation &op) {
@@ -208,7 +220,9 @@ static LogicalResult differentiateOp(Backward &state, Operation &op) {
     ParamOp param = getParam(read, state.symbols);
     auto it = state.contributions.find(read.getResult());
     if (param && state.step.trains(param) && it != state.contributions.end())
-      llvm::append_range(state.stored[param.getSymNameAttr()], it->second);
+      for (Value part : it->second)
+        state.stored[param.getSymNameAttr()].push_back(
+            beforeRounding(state, part, gradientElement(read.getResult())));
     return success();
   }
   bool needed = llvm::any_of(op.getOperands(), [&](Value operand) {
@@ -267,6 +281,33 @@ static Operation *findCut(Backward &state, ParamOp param,
       cuts[result] = cut;
   }
   return loss ? cuts.lookup(loss) : nullptr;
+}
+
+/// Whether the gradient `part` is, or was, rounded to f16.
+static bool isOfF16(Value part) {
+  Operation *op = part.getDefiningOp();
+  if (auto cast = dyn_cast_if_present<nn::CastOp>(op))
+    part = cast.getInput();
+  return op && getElementTypeOrSelf(part).isF16();
+}
+
+/// Says so if gradients are rounded to f16 unscaled, unless the step computes in f16 and
+/// `train-insert-casts` has said it.
+static void warnOfF16(Backward &state) {
+  StepOp step = state.step;
+  Type compute = step.getComputeType().value_or(Type());
+  if (step.getLossScale() || (compute && compute.isF16()))
+    return;
+  for (auto &[name, parts] : state.stored) {
+    if (llvm::none_of(parts, isOfF16))
+      continue;
+    auto warning = step.emitWarning(
+        "has gradients in f16 without a loss scale, so that small ones become "
+        "0; expected loss_scale(...)");
+    warning.attachNote(state.symbols.lookup(name)->getLoc())
+        << "a parameter with such a gradient";
+    return;
+  }
 }
 
 /// The largest power of two not above the least number of terms of a step's loss, so
@@ -369,6 +410,8 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
   for (BlockArgument input : body.getArguments())
     if (auto param = step.getInputGradient(input.getArgNumber()))
       state.stored[param.getAttr()].push_back(input);
+
+  warnOfF16(state);
 
   auto module = step->getParentOfType<ModuleOp>();
   for (auto param : module.getOps<ParamOp>()) {

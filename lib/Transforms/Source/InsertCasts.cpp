@@ -118,7 +118,8 @@ Type Caster::typeOf(Operation &op) {
   }
   if (hasKept || (differ && isa<nn::MseOp, nn::BceWithLogitsOp>(op)))
     return f32;
-  if (isProduct(op))
+  // What is stored in less than is computed in is that only where it is stored.
+  if (isProduct(op) || (!activation && parameter && compute == f32))
     return compute;
   return activation ? activation : parameter;
 }

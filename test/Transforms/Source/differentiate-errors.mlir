@@ -108,6 +108,33 @@ train.step @count(%y: tensor<4xf32>) {
 
 // -----
 
+train.optimizer @o = sgd<lr = 0.1>
+// expected-note @below {{a parameter with such a gradient}}
+train.param @w : tensor<4xf16> init(ones) optimizer(@o)
+// expected-warning @below {{has gradients in f16 without a loss scale, so that small ones become 0; expected loss_scale(...)}}
+train.step @f16(%x: tensor<4xf16>) {
+  %w = train.read @w : tensor<4xf16>
+  %p = nn.mul %w, %x : tensor<4xf16>, tensor<4xf16>
+  %c = nn.cast %p to f32 : tensor<4xf16>
+  %s = nn.reduce sum %c dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
+// Stored in f16, it has a gradient in f32.
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf16> init(ones) optimizer(@o)
+train.step @f32(%x: tensor<4xf32>) {
+  %w = train.read @w : tensor<4xf16>
+  %c = nn.cast %w to f32 : tensor<4xf16>
+  %p = nn.mul %c, %x : tensor<4xf32>, tensor<4xf32>
+  %s = nn.reduce sum %p dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
 train.optimizer @a = sgd<lr = 0.1>
 train.optimizer @b = sgd<lr = 0.1>
 train.param @w : tensor<f32> init(ones) optimizer(@a)

@@ -111,6 +111,26 @@ train.step @narrow(%y: tensor<8xi32>) {
 
 // -----
 
+// Nor to the type in which it is stored: what is f32, of a cast or only rounded, stays f32.
+// CHECK-LABEL: train.step @stored
+// CHECK: train.seed
+// CHECK: %[[P:.*]] = nn.matmul %{{.*}} transpose_lhs : tensor<8x16xf32>, tensor<8x4xf32>
+// CHECK: %[[E:.*]] = nn.embedding_grad %y, %{{.*}} to tensor<16x4xf32>
+// CHECK-NEXT: train.store_gradient %[[P]], %[[E]] into @w : tensor<16x4xf32>, tensor<16x4xf32>
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<16x4xbf16> init(ones) optimizer(@o)
+train.step @stored(%y: tensor<8xi32>) {
+  %w = train.read @w : tensor<16x4xbf16>
+  %e = nn.embedding %w, %y : tensor<16x4xbf16>, tensor<8xi32>
+  %f = nn.cast %e to f32 : tensor<8x4xbf16>
+  %c = nn.cast %w to f32 : tensor<16x4xbf16>
+  %p = nn.matmul %f, %c transpose_rhs : tensor<8x4xf32>, tensor<16x4xf32>
+  %l = nn.reduce sum %p dims [0, 1] : tensor<8x16xf32>
+  train.yield loss(%l) : tensor<f32>
+}
+
+// -----
+
 // The rounded gradient has another use, which is built after the cast: it stays.
 // CHECK-LABEL: train.step @shared
 // CHECK: %[[G:.*]] = nn.broadcast %{{.*}} to tensor<8x4xf32>

@@ -87,3 +87,22 @@ train.step @plain(%x: tensor<2x4xf32>) {
   %loss, %count = nn.mse %p, %x : tensor<2x4xf32>, tensor<2x4xf32>
   train.yield loss(%loss) weight(%count) : tensor<f32>, tensor<f32>
 }
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4x4xf32> init(zeros) optimizer(@o)
+
+// What is stored in bf16 and computed in f32 is f32 also where nothing but parameters meet.
+// CHECK-LABEL: train.step @stored
+// CHECK: %[[W:.*]] = train.read @w : tensor<4x4xbf16>
+// CHECK-NEXT: %[[C:.*]] = nn.cast %[[W]] to f32
+// CHECK: %[[S:.*]] = nn.mul %[[C]], %[[C]] : tensor<4x4xf32>
+// CHECK: nn.linear %x, %[[S]] : tensor<2x4xf32>, tensor<4x4xf32>
+train.step @stored(%x: tensor<2x4xf32>) precision(compute = f32, master = bf16) {
+  %w = train.read @w : tensor<4x4xf32>
+  %s = nn.mul %w, %w : tensor<4x4xf32>, tensor<4x4xf32>
+  %p = nn.linear %x, %s : tensor<2x4xf32>, tensor<4x4xf32>
+  %loss, %count = nn.mse %p, %x : tensor<2x4xf32>, tensor<2x4xf32>
+  train.yield loss(%loss) weight(%count) : tensor<f32>, tensor<f32>
+}

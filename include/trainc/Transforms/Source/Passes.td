@@ -113,7 +113,7 @@ def InsertCastsPass : Pass<"train-insert-casts", "::mlir::ModuleOp"> {
       it had.
 
     With `master = T` every f32 parameter that is not kept gets this type itself, and
-    reads of it do.
+    reads of it do. With `compute = f32` they are cast to f32 wherever they are used.
 
     A cast stands right after the value that it converts, once per type. Refuses f64.
     Inserts nothing into a step without `precision`, or with f32 alone. Gradients of casts are
@@ -183,9 +183,10 @@ def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
     gradients pass.
 
     A `nn.linear_cross_entropy` gives way to `nn.linear_cross_entropy_grad`, which computes its loss,
-    too, unless its gradient depends on that loss. A parameter that the step reads in a
-    narrower type gets each contribution to its gradient in its own: it is cast alone, and one that
-    was only rounded to the narrower type is taken before that.
+    too, unless its gradient depends on that loss. Of a parameter that is stored in bf16 or f16,
+    or that the step reads in such a type, each contribution to its gradient is in the compute type (f32): it
+    is cast alone, and one that was only rounded is taken before that. Where one is computed in f16,
+    in a step without loss scale that computes in another type, a warning says so.
 
     Needs form 0 with calls inlined; gives form 1. Runs after `train-form-loss-heads`: logits
     whose gradients are built have other uses, and stand whole. Does nothing to a step that already
