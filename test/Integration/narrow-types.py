@@ -1,6 +1,7 @@
 # REQUIRES: numpy
 # RUN: %python %s
-"""Conversions to bf16 and f16 on every target that the machine runs: rounded once to nearest even, denormals kept.
+"""Conversions to bf16 and f16 on every target that the machine runs: rounded once to nearest even, denormals kept; constants that
+`precision` narrows stay finite.
 
 What is expected is computed in f64, by scaling with powers of two. Every element is compared, NaN as NaN.
 """
@@ -68,6 +69,24 @@ train.eval @sum_TO(%x: tensor<COUNTxf32>) -> ("r") {
   train.yield %r : tensor<COUNTxf32>
 }
 """
+# Attention of which the first query sees no key; its row is not in the loss.
+HIDDEN = """
+train.optimizer @o = sgd<lr = 0.01>
+train.param @w : tensor<4x4xf32> init(normal<0.5>) optimizer(@o)
+train.step @step(%x: tensor<4x4xf32>, %keep: tensor<4x4xi32>, %y: tensor<4xi32>) CLAUSES {
+  %w = train.read @w : tensor<4x4xf32>
+  %h = nn.matmul %x, %w : tensor<4x4xf32>, tensor<4x4xf32>
+  %s = nn.matmul %h, %h transpose_rhs : tensor<4x4xf32>, tensor<4x4xf32>
+  %z = nn.constant dense<0> : tensor<i32>
+  %k = nn.compare ne %keep, %z : tensor<4x4xi32>, tensor<i32>
+  %low = nn.constant dense<-3.4028235e38> : tensor<f32>
+  %m = nn.select %k, %s, %low : tensor<4x4xi1>, tensor<4x4xf32>, tensor<f32>
+  %p = nn.softmax %m dim 1 : tensor<4x4xf32>
+  %v = nn.matmul %p, %h : tensor<4x4xf32>, tensor<4x4xf32>
+  %l, %n = nn.cross_entropy %v, %y : tensor<4x4xf32>, tensor<4xi32>
+  train.yield loss(%l) weight(%n) : tensor<f32>, tensor<f32>
+}
+"""
 
 
 def rounded(values, element):
@@ -107,7 +126,21 @@ def expect(name, got, expected):
                            f"{expected[wrong[0]]!r}"
 
 
+def check_hidden():
+    batch = dict(x=np.random.default_rng(0).standard_normal((4, 4), np.float32), keep=np.tril(np.ones((4, 4), np.int32), -1),
+                 y=np.array([-100, 1, 2, 3], np.int32))
+    seen = []
+    with tempfile.TemporaryDirectory() as folder:
+        for clauses in ("", "precision(compute = bf16)", "precision(compute = f16) loss_scale(16.0)"):
+            library = compile_module(HIDDEN.replace("CLAUSES", clauses), os.path.join(folder, "hidden.so"))
+            with Trainer(Runtime(RUNTIME_LIBRARY), library, threads=1, seed=1) as trainer:
+                seen.append(trainer.step(**batch))
+                assert seen[-1].updated, f"{clauses}: loss {seen[-1].loss}, skipped"
+    assert all(abs(s.loss / seen[0].loss - 1) < 1e-2 and abs(s.grad_norm / seen[0].grad_norm - 1) < 2e-2 for s in seen), seen
+
+
 def main():
+    check_hidden()
     data = inputs()
     casts = [(source, to) for source in data for to in FORMATS]
     text = MODULE + "".join(CAST.replace("FROM", source).replace("TO", to).replace("COUNT", str(len(data[source])))

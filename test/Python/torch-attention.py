@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
-from against_torch import agree  # noqa: E402
+from against_torch import agree, trainc  # noqa: E402
 
 torch.manual_seed(3)
 torch.set_default_dtype(torch.float64)
@@ -89,6 +89,31 @@ def hidden_rows():
         agree(Hidden(low), (torch.randn(2, 5, 8),))
 
 
-for trap in (causal_from_the_top_left, packed_sequences, whether_causal, hidden_rows):
+def hidden_rows_in_bf16():
+    """The lowest number of f32 hides the whole row of a query of padding in bf16, too, and is not -inf there."""
+    class Padded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x, mask):
+            scores = self.q(x) @ self.k(x).transpose(1, 2)
+            scores = scores.masked_fill(mask[:, None] * mask[:, :, None] == 0, torch.finfo(scores.dtype).min)
+            return torch.softmax(scores, -1) @ self.v(x)
+
+    def loss(m, x, mask, y):
+        return F.cross_entropy(m(x, mask).flatten(0, 1), y.flatten())
+
+    model, mask, y = Padded().float(), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]), torch.randint(0, 8, (2, 4))
+    batch = torch.randn(2, 4, 8).float(), mask, y.masked_fill(mask == 0, -100)
+    wanted = loss(model, *batch)
+    wanted.backward()
+    norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
+    with trainc.torch.export(model, batch, loss=loss, optimizer=torch.optim.SGD(model.parameters(), 0.1), precision="bf16").step() as step:
+        result = step(*batch)
+        assert result.updated and abs(result.loss - wanted.item()) < 0.02 and abs(result.grad_norm / norm - 1) < 0.05, (result, wanted, norm)
+
+
+for trap in (causal_from_the_top_left, packed_sequences, whether_causal, hidden_rows, hidden_rows_in_bf16):
     trap()
     print(f"{trap.__name__}: ok", flush=True)

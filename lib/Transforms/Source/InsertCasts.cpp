@@ -7,11 +7,13 @@
 // before.
 //
 //===----------------------------------------------------------------------===//
+#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Source/Passes.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include <cmath>
 
 #define DEBUG_TYPE "train-insert-casts"
 
@@ -46,16 +48,21 @@ struct Caster {
   /// The element types in the source of values that have another now.
   DenseMap<Value, Type> sourceTypes;
   DenseMap<std::pair<Value, Type>, Value> casts;
+  /// The largest finite size of a number of a constant that may be among a value's elements.
+  DenseMap<Value, double> largest;
 
   LogicalResult castBlock(Block &block);
 
 private:
   LogicalResult castOp(Operation &op);
+  Value castTo(Value value, Type type);
+  Value narrowConstants(Operation &op, Type type);
   void castOperand(OpOperand &operand, Type type);
   void castOperands(Operation &op);
   void setElementType(Value value, Type type);
   LogicalResult setResultTypes(Operation &op, ArrayRef<Type> operandTypes);
   void setOrigins(Operation &op);
+  void setLargest(Operation &op);
   Type typeOf(Operation &op);
 };
 } // namespace
@@ -125,22 +132,125 @@ Type Caster::typeOf(Operation &op) {
 }
 
 //===----------------------------------------------------------------------===//
+// Numbers that a narrower type does not have
+//===----------------------------------------------------------------------===//
+
+/// `number` in `type`, to the nearest.
+static APFloat roundTo(APFloat number, Type type) {
+  bool inexact;
+  number.convert(cast<FloatType>(type).getFloatSemantics(),
+                 APFloat::rmNearestTiesToEven, &inexact);
+  return number;
+}
+
+/// The same, and the largest in place of an infinity that `number` is not.
+static APFloat roundFinite(const APFloat &number, Type type) {
+  APFloat rounded = roundTo(number, type);
+  return number.isFinite() && rounded.isInfinity()
+             ? APFloat::getLargest(rounded.getSemantics(), number.isNegative())
+             : rounded;
+}
+
+/// The elements of a constant of floats, else null.
+static DenseFPElementsAttr elementsOf(Operation &op) {
+  auto constant = dyn_cast<nn::ConstantOp>(op);
+  return constant ? dyn_cast_if_present<DenseFPElementsAttr>(
+                        nn::getDense(constant.getValue()))
+                  : DenseFPElementsAttr();
+}
+
+/// Whether the elements of the result are some of the operands' as they are, or a number of `op`.
+static bool movesElements(Operation &op) {
+  return isa<nn::ReshapeOp, nn::BroadcastOp, nn::TransposeOp, nn::SliceOp,
+             nn::PadOp, nn::ConcatOp, nn::SelectOp>(op);
+}
+
+void Caster::setLargest(Operation &op) {
+  double size = 0.0;
+  auto add = [&](double number) {
+    if (std::isfinite(number))
+      size = std::max(size, std::abs(number));
+  };
+  if (DenseFPElementsAttr elements = elementsOf(op)) {
+    if (elements.isSplat())
+      add(elements.getSplatValue<APFloat>().convertToDouble());
+    else
+      for (const APFloat &number : elements)
+        add(number.convertToDouble());
+  } else if (movesElements(op)) {
+    for (Value operand : op.getOperands())
+      add(largest.lookup(operand));
+    if (auto pad = dyn_cast<nn::PadOp>(op))
+      add(roundTo(pad.getValue(), Float32Type::get(op.getContext()))
+              .convertToDouble());
+  }
+  if (size > 0.0)
+    largest[op.getResult(0)] = size;
+}
+
+/// Keeps the numbers finite in `type` that `op` has beside its operands, if they are in f32.
+static void keepFinite(Operation &op, Type type) {
+  Type f32 = Float32Type::get(op.getContext());
+  Type f64 = Float64Type::get(op.getContext());
+  auto keep = [&](const APFloat &number) {
+    APFloat wide = roundTo(number, f32);
+    bool isLarge = wide.isFinite() && roundTo(wide, type).isInfinity();
+    return FloatAttr::get(f64, isLarge ? roundTo(roundFinite(wide, type), f64)
+                                       : number);
+  };
+  if (auto pad = dyn_cast<nn::PadOp>(op)) {
+    pad.setValueAttr(keep(pad.getValue()));
+  } else if (auto clamp = dyn_cast<nn::ClampOp>(op)) {
+    clamp.setLowAttr(keep(clamp.getLow()));
+    clamp.setHighAttr(keep(clamp.getHigh()));
+  }
+}
+
+/// The result of `op` in `type`, its constants rounded to numbers that are finite if they were.
+Value Caster::narrowConstants(Operation &op, Type type) {
+  OpBuilder b(op.getContext());
+  b.setInsertionPointAfter(&op);
+  if (DenseFPElementsAttr elements = elementsOf(op))
+    return nn::ConstantOp::create(
+        b, op.getLoc(), nn::getTensorType(op.getResult(0)).clone(type),
+        elements.mapValues(type, [&](const APFloat &number) {
+          return roundFinite(number, type).bitcastToAPInt();
+        }));
+  IRMapping mapping;
+  for (Value operand : op.getOperands())
+    mapping.map(operand, castTo(operand, type));
+  Operation *narrow = b.clone(op, mapping);
+  Value result = narrow->getResult(0);
+  result.setType(nn::getTensorType(result).clone(type));
+  keepFinite(*narrow, type);
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
 // Casting
 //===----------------------------------------------------------------------===//
 
-void Caster::castOperand(OpOperand &operand, Type type) {
-  Value value = operand.get();
+/// `value` in `type`.
+Value Caster::castTo(Value value, Type type) {
   if (!floatTypeOf(value) || floatTypeOf(value) == type)
-    return;
-  Value &cast = casts[{value, type}];
-  if (!cast) {
-    OpBuilder b(operand.getOwner());
+    return value;
+  if (Value cast = casts.lookup({value, type}))
+    return cast;
+  Value cast;
+  if (roundTo(APFloat(largest.lookup(value)), type).isInfinity()) {
+    cast = narrowConstants(*value.getDefiningOp(), type);
+  } else {
+    OpBuilder b(value.getContext());
     b.setInsertionPointAfterValue(value);
     cast = nn::CastOp::create(b, value.getLoc(), value, type);
-    origins[cast] = origins.lookup(value);
     ++count;
   }
-  operand.set(cast);
+  origins[cast] = origins.lookup(value);
+  return casts[{value, type}] = cast;
+}
+
+void Caster::castOperand(OpOperand &operand, Type type) {
+  operand.set(castTo(operand.get(), type));
 }
 
 void Caster::castOperands(Operation &op) {
@@ -251,7 +361,10 @@ LogicalResult Caster::castOp(Operation &op) {
   castOperands(op);
   if (failed(setResultTypes(op, before)))
     return failure();
+  if (op.getNumResults() && sourceTypes.contains(op.getResult(0)))
+    keepFinite(op, floatTypeOf(op.getResult(0)));
   setOrigins(op);
+  setLargest(op);
   return success();
 }
 
@@ -329,11 +442,7 @@ static void narrowParams(ModuleOp module, FloatType type, Caster &rules) {
     if (auto dense = dyn_cast_if_present<DenseFPElementsAttr>(
             nn::getDense(param.getInit())))
       param.setInitAttr(dense.mapValues(type, [&](const APFloat &value) {
-        APFloat rounded = value;
-        bool inexact;
-        rounded.convert(type.getFloatSemantics(), APFloat::rmNearestTiesToEven,
-                        &inexact);
-        return rounded.bitcastToAPInt();
+        return roundTo(value, type).bitcastToAPInt();
       }));
     rules.types[param.getSymNameAttr()] = type;
   }

@@ -106,3 +106,63 @@ train.step @stored(%x: tensor<2x4xf32>) precision(compute = f32, master = bf16) 
   %loss, %count = nn.mse %p, %x : tensor<2x4xf32>, tensor<2x4xf32>
   train.yield loss(%loss) weight(%count) : tensor<f32>, tensor<f32>
 }
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4x4xf32> init(zeros) optimizer(@o)
+
+// Constants that the type cannot hold are its largest numbers; infinities, NaN and small ones are
+// what they are, and where all fit there is a cast.
+// CHECK-LABEL: train.step @large
+// CHECK: %[[H:.*]] = nn.matmul {{.*}} : tensor<2x4xf16>, tensor<4x4xf16>
+// CHECK: nn.constant dense<-3.40282347E+38> : tensor<f32>
+// CHECK-NEXT: %[[LOW:.*]] = nn.constant dense<-6.550400e+04> : tensor<f16>
+// CHECK: nn.select %k, %[[H]], %[[LOW]] : tensor<4xi1>, tensor<2x4xf16>, tensor<f16>
+// CHECK: nn.constant dense<[9.99999968E+37, 0x7F800000, 0x7FC00000, 5.000000e-01]> : tensor<4xf32>
+// CHECK-NEXT: %[[LIST:.*]] = nn.constant dense<[6.550400e+04, 0x7C00, 0x7E00, 5.000000e-01]> : tensor<4xf16>
+// CHECK: nn.add %{{.*}}, %[[LIST]] : tensor<2x4xf16>, tensor<4xf16>
+// CHECK: %[[FITS:.*]] = nn.constant dense<6.551000e+04> : tensor<f32>
+// CHECK-NEXT: nn.cast %[[FITS]] to f16
+train.step @large(%x: tensor<2x4xf32>, %k: tensor<4xi1>) precision(compute = f16) loss_scale(16.0) {
+  %w = train.read @w : tensor<4x4xf32>
+  %h = nn.matmul %x, %w : tensor<2x4xf32>, tensor<4x4xf32>
+  %low = nn.constant dense<-3.40282347e+38> : tensor<f32>
+  %s = nn.select %k, %h, %low : tensor<4xi1>, tensor<2x4xf32>, tensor<f32>
+  %list = nn.constant dense<[1.0e38, 0x7F800000, 0x7FC00000, 0.5]> : tensor<4xf32>
+  %a = nn.add %s, %list : tensor<2x4xf32>, tensor<4xf32>
+  %fits = nn.constant dense<6.551e4> : tensor<f32>
+  %b = nn.add %a, %fits : tensor<2x4xf32>, tensor<f32>
+  %loss, %count = nn.mse %b, %x : tensor<2x4xf32>, tensor<2x4xf32>
+  train.yield loss(%loss) weight(%count) : tensor<f32>, tensor<f32>
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4x4xf32> init(zeros) optimizer(@o)
+
+// So they are behind what only moves or selects elements, and as attributes.
+// CHECK-LABEL: train.step @moved
+// CHECK: %[[NL:.*]] = nn.constant dense<-3.389530e+38> : tensor<bf16>
+// CHECK: %[[NR:.*]] = nn.reshape %[[NL]] : tensor<bf16> to tensor<1xbf16>
+// CHECK: %[[NP:.*]] = nn.pad %[[NR]] low [0] high [3] value -3.3895313892515355E+38 : tensor<1xbf16>
+// CHECK: %[[NZ:.*]] = nn.cast %{{.*}} to bf16 : tensor<f32>
+// CHECK: %[[NM:.*]] = nn.select %k, %[[NZ]], %[[NP]] : tensor<4xi1>, tensor<bf16>, tensor<4xbf16>
+// CHECK: %[[H:.*]] = nn.matmul
+// CHECK: %[[S:.*]] = nn.add %[[H]], %[[NM]] : tensor<2x4xbf16>, tensor<4xbf16>
+// Of a bound that is infinite in f32, too, nothing changes.
+// CHECK: nn.clamp %[[S]] low -3.3895313892515355E+38 high 1.000000e+300 : tensor<2x4xbf16>
+train.step @moved(%x: tensor<2x4xf32>, %k: tensor<4xi1>) precision(compute = bf16) {
+  %w = train.read @w : tensor<4x4xf32>
+  %low = nn.constant dense<-3.40282347e+38> : tensor<f32>
+  %r = nn.reshape %low : tensor<f32> to tensor<1xf32>
+  %p = nn.pad %r low [0] high [3] value -3.40282347e+38 : tensor<1xf32>
+  %zero = nn.constant dense<0.0> : tensor<f32>
+  %m = nn.select %k, %zero, %p : tensor<4xi1>, tensor<f32>, tensor<4xf32>
+  %h = nn.matmul %x, %w : tensor<2x4xf32>, tensor<4x4xf32>
+  %s = nn.add %h, %m : tensor<2x4xf32>, tensor<4xf32>
+  %c = nn.clamp %s low -3.40282347e+38 high 1.0e+300 : tensor<2x4xf32>
+  %loss, %count = nn.mse %c, %x : tensor<2x4xf32>, tensor<2x4xf32>
+  train.yield loss(%loss) weight(%count) : tensor<f32>, tensor<f32>
+}

@@ -110,7 +110,10 @@ def InsertCastsPass : Pass<"train-insert-casts", "::mlir::ModuleOp"> {
       of the first or third kind runs in f32, as do kinds of ops named there: `"nn.matmul"`.
       Such a parameter is never cast;
     - what a step or an eval yields, and what is written to a buffer, has the type that
-      it had.
+      it had;
+    - a number of a constant that is finite stays so, as the largest of the narrower type, also
+      behind ops that move or select elements: they and a new constant then take the place of a
+      cast. So do the value of `nn.pad` and the bounds of `nn.clamp`.
 
     With `master = T` every f32 parameter that is not kept gets this type itself, and
     reads of it do. With `compute = f32` they are cast to f32 wherever they are used.
