@@ -195,7 +195,7 @@ class Step:
         self._table = [(DTYPES[tensor.dtype], shape_of(tensor)) for tensor in d.tensors[:d.num_tensors]]
         self._scalars = {s.name.decode(): s.flags & _runtime.SETTABLE for s in d.scalars[:d.num_scalars]}
         self._lazy, self._number = not t.device().startswith("cpu"), 0
-        self._stopping = False
+        self._eager = False  # results are read at once until a window is closed
         if notice := t.notice():
             warn(notice)
         launched = os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or "1"
@@ -234,13 +234,13 @@ class Step:
             entry = steps[0] if len(steps) == 1 else self._step_of(steps, inputs, named)
             entry.bind(inputs, named)
             self._entry = entry
-            values = None if self._lazy and not self._stopping else _runtime.StepResult()
+            values = None if self._lazy and not self._eager else _runtime.StepResult()
             self._number += 1
             status = self._run(trainer.trainer, entry.index, values)
             if status:
                 raise trainer.runtime.error(status)
             if values and values.closed:
-                self._stopping = False
+                self._eager = False
             return StepResult(values, self, self._number) if self._lazy or entry.outputs else StepResult(values)
 
     def _step_of(self, steps, inputs, named):
@@ -325,7 +325,7 @@ class Step:
     def request_stop(self) -> None:
         """Asks all ranks to stop: `stop` of their next result that closes a window is not 0."""
         with self._trainer.lock:
-            self._stopping = True  # until a result has said so, which is not read lazily
+            self._eager = True  # a result says how many have asked, once
             self._trainer.call("trainc_request_stop")
 
     # Parameters and buffers.
@@ -496,6 +496,7 @@ class Step:
         with self._trainer.lock:
             self._number += 1
             self._trainer.load(path)
+            self._eager = True  # an open window may have come with another loss scale, which ends with it
             notice = self._trainer.text("trainc_load_notice") or ""
         # What is the same to the digits that it prints is no news.
         lines = [line for line in notice.splitlines() if not re.search(r" is (\S+), as in the .* (?:has|with) \1$", line)]

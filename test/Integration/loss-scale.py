@@ -1,7 +1,8 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """The loss scale: no result depends on a static one that is a power of two; a dynamic one follows its rule; small gradients
-of f16 survive with one and are 0 without; those of parameters that are only stored in f16 need none.
+of f16 survive with one and are 0 without; those of parameters that are only stored in f16 need none. One that the source has
+edited is in use from the next window on, whether a state comes by a load or a conversion, on ranks and on the GPU of tests.
 
 The rule in Python is PyTorch's GradScaler, but that the scale does not fall below `min`.
 """
@@ -14,9 +15,13 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 
-from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
+from common import BUILD, RUNTIME_LIBRARY, compile_module  # noqa: E402
+from ranks import mesh_option, run, same  # noqa: E402
 from report import check  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
+
+for variable, library in (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt")):
+    os.environ[variable] = os.path.join(BUILD, "lib", f"libtrainc_fake_{library}.so")
 
 UPDATES, LARGEST = 40, float(np.finfo(np.float32).max)
 MODULE = """train.optimizer @o = adamw<lr = 0.01>
@@ -52,6 +57,82 @@ def train(clauses, folder, bad=(), size=1.0, loss=LOSS):
         return seen, trainer.read("w"), trainer.scalar("skipped")
 
 
+EDITED = "train.mesh @mesh(data = 1)\n" + MODULE.replace("LOSS", LOSS).replace("x8xf32>, %t", "x8xf32> split([data]), %t").replace(
+    "x4xf32>) acc", "x4xf32> split([data])) acc").replace("5x", "4x")
+
+
+def edited(before, after, folder, device, closes):
+    """Work of a rank: a state of `before` goes on with `after`, of another scale, inside of a window and after it."""
+    rng = np.random.default_rng(5)
+    batches = [dict(x=rng.standard_normal((4, 8)), t=rng.standard_normal((4, 4))) for _ in range(9)]
+
+    def work(rank):
+        more = {"comm": rank.comm.comm} if rank.comm else {}
+
+        def trainer(path, checkpoint):
+            result = Trainer(rank.runtime, path, threads=1, seed=2, device=device, **more)
+            result.load(checkpoint)
+            return result
+
+        def step(one, i):
+            return one.step(**{name: rank.rows(value) for name, value in batches[i].items()})
+
+        def tensors(one):
+            return {key: one.read(key[1], key[0], key[2]) for key in one.tensors if key[0] in ("parameter", "state")}
+
+        seen, later, ends, first = [], set(), [], rank.trainer
+        for i in range(3):
+            step(first, i)
+        opened, closed = os.path.join(folder, "open"), os.path.join(folder, "closed")
+        first.save(opened)
+        others = [trainer(after, opened)]
+        if device == b"cpu":  # to another artifact a state on a GPU goes by a load
+            first.convert(after)
+            others.append(first)
+        for one in others:
+            inside = one.scalar("loss_scale")
+            used = one.flush() if closes == "flush" else step(one, 3)
+            seen.append((inside, used.loss_scale, one.scalar("loss_scale")))
+        others[0].save(closed)
+        others.append(trainer(after, closed))
+        for one in others:
+            later.update(step(one, i).loss_scale for i in range(4, 9))
+            ends.append(tensors(one))
+        for one in others:
+            if one is not first:
+                one.close()
+        return set(seen), later, [same(end, ends[0]) for end in ends]
+
+    return work
+
+
+def check_edited(folder):
+    bad, gpu = 0, ("--target=cuda,cpu", "--cuda-arch=host")
+    for where, ranks, device, options in (("one rank", 1, b"cpu", ()), ("a GPU", 1, b"cuda", gpu),
+                                          ("two ranks", 2, b"cpu", (mesh_option(dict(data=2)),))):
+        paths = [compile_module(EDITED.replace("CLAUSES", f"loss_scale({scale})"), os.path.join(folder, f"scale{scale}.so"), *options)
+                 for scale in (8.0, 24.0)]
+        for closes in ("step", "flush"):
+            results = run(edited(*paths, folder, device, closes), paths[0], ranks, device=device)
+            good = all(seen == {(8.0, 8.0, 24.0)} and later == {24.0} and all(equal) for seen, later, equal in results)
+            bad += check(f"an edited scale, {where}, window closed by a {closes}", good, results)
+    paths = [compile_module(EDITED.replace("CLAUSES", clause), os.path.join(folder, f"rule{i}.so")) for i, clause in
+             enumerate(("loss_scale(dynamic<init = 64.0, interval = 1>)", "loss_scale(1024.0)", ""))]
+    runtime, checkpoint = Runtime(RUNTIME_LIBRARY), os.path.join(folder, "rule")
+    for path, artifacts in zip(paths[1:], (1024.0, 1.0)):
+        with Trainer(runtime, paths[0], threads=1) as ruled, Trainer(runtime, path, threads=1) as static:
+            for _ in range(4):
+                ruled.step(x=np.ones((4, 8)), t=np.ones((4, 4)))
+            ruled.save(checkpoint)
+            static.load(checkpoint)
+            scales = [ruled.scalar("loss_scale"), static.scalar("loss_scale")]
+            static.save(checkpoint)
+            static.load(checkpoint)
+            scales.append(static.scalar("loss_scale"))
+            bad += check(f"a scale that followed a rule, now {artifacts:g}", scales == [256.0, artifacts, artifacts], scales)
+    return bad
+
+
 def rule(finite, init, growth, backoff, interval, least):
     scale, age, scales = init, 0, []
     for good in finite:
@@ -84,6 +165,7 @@ def main():
                          and [s[1] for s in seen] == finite and skipped == len(windows))
         norms = [train(clauses, folder, loss=SMALL)[0][0][2]
                  for clauses in ("", "precision(compute = f16)", "precision(compute = f16) loss_scale(1048576.0)")]
+        bad += check_edited(folder)
         bad += check("f16 loses small gradients without a scale", norms[1] == 0 and abs(norms[2] / norms[0] - 1) < 1e-2)
         stored = [train(f"precision(compute = {compute}, master = f16)", folder, loss=SMALL)[0][0][2] for compute in ("f32", "bf16")]
         bad += check("parameters stored in f16 lose none", all(abs(norm / norms[0] - 1) < 1e-2 for norm in stored))

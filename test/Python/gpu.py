@@ -4,11 +4,12 @@
 import os
 import sys
 import tempfile
+import warnings
 
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
-from tiny import ROOT, linear, refused, trainc  # noqa: E402
+from tiny import LINEAR, ROOT, linear, refused, trainc  # noqa: E402
 
 DRIVER = os.path.join(os.environ.get("TRAINC_BUILD", os.path.join(ROOT, "build")), "lib", "libtrainc_fake_cuda.so")
 os.environ["TRAINC_LIBCUDA"] = DRIVER
@@ -57,5 +58,22 @@ def train(path):
         last.loss
 
 
-with tempfile.TemporaryDirectory() as folder:
-    train(linear(folder, accumulate=2, target=["cuda", "cpu"], cuda_arch="host"))
+def edited_scale(folder, **options):
+    """The result of a step that closes a loaded window has the scale of the window, not the edited one, which follows."""
+    paths = [trainc.compile(LINEAR.replace("accumulate(ACCUMULATE)", f"accumulate(2) loss_scale({scale})"),
+                            os.path.join(folder, f"scale{scale}.so"), **options) for scale in (8.0, 24.0)]
+    saved, x, y = os.path.join(folder, "open.safetensors"), np.ones((4, 3), "f"), np.ones((4, 1), "f")
+    with trainc.load(paths[0], device="cuda") as before, trainc.load(paths[1], device="cuda") as after:
+        before(x, y)
+        before.save(saved)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            after.load(saved)
+        assert "loss_scale' is 8, as in the checkpoint" in str(said[0].message), said
+        scales = [after(x, y).loss_scale for _ in range(3)]
+        assert scales == [8, 24, 24] and after.get("loss_scale") == 24, scales
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    train(linear(temporary, accumulate=2, target=["cuda", "cpu"], cuda_arch="host"))
+    edited_scale(temporary, target=["cuda", "cpu"], cuda_arch="host")

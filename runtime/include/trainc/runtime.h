@@ -320,9 +320,9 @@ typedef struct trainc_step_result {
   double window_loss;   // of the window so far, or just closed: sum / weight
   double window_weight; // of several ranks together once the window is closed,
                         // until then, as loss and weight, those of this rank
-  double grad_norm;   // of the last update, averaged and unscaled, before clip
-  double clip_factor; // what the clip multiplied the gradient with
-  double loss_scale;
+  double grad_norm;    // of the last update, averaged and unscaled, before clip
+  double clip_factor;  // what the clip multiplied the gradient with
+  double loss_scale;   // of this window or, by a rule, of the next one
   uint64_t update;     // updates done, with this one
   uint64_t skipped;    // updates skipped so far, as `finite` says
   uint32_t micro_step; // micro-steps in the open window, 0 after its end

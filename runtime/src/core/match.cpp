@@ -115,7 +115,11 @@ trainc_status Matcher::matchSetScalar(uint32_t index, const char *name) {
   Text key;
   key.format("trainc.source.%s", scalar.name);
   const char *before = source.header.findMetadata(key.c_str());
-  double saved = before ? strtod(before, nullptr) : scalar.init;
+  double saved = scalar.init;
+  if (before) {
+    PlainNumbers plain;
+    saved = strtod(before, nullptr);
+  }
   bool isSaved = source.header.find(name);
   if (isSaved)
     TRAINC_TRY(readScalar(name, saved));

@@ -542,8 +542,10 @@ trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
   bool closes = microStep >= e.accumulate;
   if (closes)
     TRAINC_TRY(closeWindow(trainer, entry, microStep));
-  return out_result ? giveResult(trainer, scalars, closes, before, out_result)
-                    : TRAINC_OK;
+  if (out_result)
+    TRAINC_TRY(giveResult(trainer, scalars, closes, before, out_result));
+  endScales(trainer); // the result has those that were used
+  return TRAINC_OK;
 }
 
 trainc_status trainc_request_stop(trainc_trainer *trainer) {
@@ -573,9 +575,11 @@ trainc_status trainc_flush(trainc_trainer *trainer,
     TRAINC_TRY(closeWindow(trainer, trainer->windowEntries[window],
                            microSteps(window)));
   }
-  return out_result ? giveResult(trainer, closed ? closed : trainer->scalars,
-                                 closed != nullptr, before, out_result)
-                    : TRAINC_OK;
+  if (out_result)
+    TRAINC_TRY(giveResult(trainer, closed ? closed : trainer->scalars,
+                          closed != nullptr, before, out_result));
+  endScales(trainer);
+  return TRAINC_OK;
 }
 
 trainc_status trainc_eval(trainc_trainer *trainer, uint32_t entry) {

@@ -62,6 +62,7 @@ void trainc::windowKey(const trainc_descriptor &d, uint32_t window, Text &key) {
 static void addMetadata(const trainc_trainer *trainer, uint32_t ranks,
                         HeaderWriter &header) {
   const trainc_descriptor &d = *trainer->d;
+  PlainNumbers plain;
   Text text;
   header.addMetadata("trainc.format", "1");
   header.addMetadata("trainc.artifact", d.name);
@@ -85,7 +86,10 @@ static void addMetadata(const trainc_trainer *trainer, uint32_t ranks,
     header.addMetadata("trainc.window_ranks", text.c_str());
   }
   for (uint32_t i = 0; i < d.num_scalars; ++i) {
-    if (!followsArtifact(d, i) || trainer->isSet[i])
+    // A scale that follows a rule here may follow the artifact where it is loaded.
+    bool follows =
+        followsArtifact(d, i) || fixedOf(d, i) == TRAINC_SCALAR_LOSS_SCALE;
+    if (!follows || trainer->isSet[i])
       continue;
     Text value;
     text.clear();

@@ -4,6 +4,7 @@
 
 #include "core/containers.h"
 #include "trainc/runtime.h"
+#include <locale.h>
 
 namespace trainc {
 
@@ -17,6 +18,19 @@ trainc_status failAllocation(uint64_t bytes, const char *what);
 
 /// Appends the text of `number` (an errno) as "No space left on device".
 const char *errnoText(int number);
+
+/// While it lives, numbers in texts that this thread writes and reads have a point,
+/// whatever locale the program has set.
+class PlainNumbers {
+public:
+  PlainNumbers() : before(uselocale(newlocale(LC_ALL_MASK, "C", nullptr))) {}
+  ~PlainNumbers() { uselocale(before); }
+  PlainNumbers(const PlainNumbers &) = delete;
+  PlainNumbers &operator=(const PlainNumbers &) = delete;
+
+private:
+  locale_t before;
+};
 
 /// Appends "2x3xf32", the way shapes are written in messages.
 void appendShape(Text &text, uint32_t dtype, uint32_t rank,

@@ -264,6 +264,10 @@ inline Position positionOf(const trainc_trainer *trainer) {
 /// Sets a scalar that kernels write, too.
 void setScalar(trainc_trainer *trainer, uint32_t scalar, double value);
 
+/// Puts the artifact's loss scales in place of those that loaded windows came with, as
+/// far as these are closed.
+void endScales(trainc_trainer *trainer);
+
 /// Writes initial values and compute copies.
 trainc_status initializeState(trainc_trainer *trainer);
 
