@@ -1,7 +1,8 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """Trainers of one communicator: many that follow each other leave nothing, what one rank refuses ends the others at once, and a run that
-an observer stops between the start and the wait of a collective leaves a trainer that a load brings back. Who has the address of a tensor
+an observer stops between the start and the wait of a collective leaves a trainer that a load brings back; one that is stopped on a rank
+alone is saved by none. Who has the address of a tensor
 may write it, though another rank is late; and what ranks have asked for is told once.
 """
 import ctypes
@@ -98,6 +99,29 @@ def stopped(rank, folder):
         t.load(folder)
 
 
+def unsaved(rank, folder):
+    """What a rank says when all save after a step that an observer has stopped on rank 1, behind the last command."""
+    t, said = rank.trainer, []
+    last = t.descriptor.entries[0].lists[2].count - 1
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Event))
+    def observe(_, event):
+        return rank.rank == 1 and event.contents.list == 2 and event.contents.index == last and event.contents.end
+
+    rank.runtime.call("trainc_set_observer", t.trainer, observe, None)
+    try:
+        rank.step(**DATA[0])
+    except Error:
+        pass
+    for save, path in ((t.save, os.path.join(folder, "unsaved")), (t.save_checkpoint, os.path.join(folder, "unsaved-run"))):
+        begin = time.monotonic()
+        try:
+            save(path)
+        except Error as error:
+            said.append((str(error), time.monotonic() - begin))
+    return said
+
+
 def written(rank):
     """The largest gradient after rank 0 has written its own at their addresses. Rank 1 sums the gradients late."""
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Event))
@@ -153,6 +177,10 @@ def main():
 
         results = run(written, one, 2)
         bad += check("no rank reads a tensor whose address another has", results[1] < 1e20, results)
+        results = run(lambda rank: unsaved(rank, folder), one, 2, deadline=DEADLINE)
+        bad += check("all ranks say at once that one has no state to save",
+                     all(len(said) == 2 and all(("rank 1: " in text) == (rank == 0) and "no state to save" in text and seconds < DEADLINE / 2
+                                                for text, seconds in said) for rank, said in enumerate(results)), results)
         results = run(stops, one, 2)
         bad += check("each request to stop is told once, to all", results == [[0, 2, 0, 1, 0]] * 2, results)
 

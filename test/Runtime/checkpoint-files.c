@@ -176,6 +176,60 @@ static void test_folder(trainc_artifact *a) {
   trainc_trainer_destroy(back);
 }
 
+/// Two runs that save to one folder in turn remove none of each other's files, also where
+/// one has replaced a file of the other.
+static void test_two_runs(trainc_artifact *a) {
+  trainc_trainer *t = make_trainer(a, 1, 3), *other = make_trainer(a, 1, 4);
+  trainc_trainer *loaded = make_trainer(a, 1, 3);
+  run_steps(t, 0, 3);
+  run_steps(other, 0, 3);
+  OK(trainc_save_checkpoint(t, "both", 1, NULL));
+  OK(trainc_save_checkpoint(other, "both", 1, NULL));
+  run_steps(t, 3, 6);
+  OK(trainc_save_checkpoint(t, "both", 1, NULL));
+  list("both");
+  // CHECK: {{^}}.lock latest step-000001.safetensors step-000002.safetensors {{$}}
+  OK(trainc_load(loaded, "both/step-000001.safetensors"));
+  CHECK(same_state(other, loaded));
+  // Nor those of a run that went on from a file which another has replaced since.
+  OK(trainc_load(loaded, "both"));
+  run_steps(loaded, 6, 7);
+  OK(trainc_save_checkpoint(loaded, "both", 0, NULL));
+  run_steps(other, 3, 6);
+  OK(trainc_save_checkpoint(other, "both", 0, NULL));
+  run_steps(loaded, 7, 9);
+  OK(trainc_save_checkpoint(loaded, "both", 1, NULL));
+  list("both");
+  // CHECK: {{^}}.lock latest step-000002.safetensors step-000003.safetensors {{$}}
+  // The files that a run has left, it removes itself.
+  run_steps(other, 6, 12);
+  OK(trainc_save_checkpoint(other, "both", 1, NULL));
+  list("both");
+  // CHECK: {{^}}.lock latest step-000003.safetensors step-000004.safetensors {{$}}
+  // A file is the run's, too, where its folder could not be synced.
+  run_steps(other, 12, 15);
+  setenv("TRAINC_FAULT", "fsync:2:fail", 1);
+  EXPECT(trainc_save_checkpoint(other, "both", 1, NULL), TRAINC_IO_ERROR);
+  // CHECK: TRAINC_IO_ERROR: cannot sync 'both': No space left on device; 'both/step-000005.safetensors' is replaced
+  unsetenv("TRAINC_FAULT");
+  run_steps(other, 15, 18);
+  OK(trainc_save_checkpoint(other, "both", 1, NULL));
+  list("both");
+  // CHECK: {{^}}.lock latest step-000003.safetensors step-000006.safetensors {{$}}
+  // What was refused makes no file the run's.
+  OK(trainc_reserve_directory(t, "both", TRAINC_DIRECTORY_OVERWRITE));
+  OK(trainc_save(loaded, "both/step-000006.safetensors"));
+  EXPECT(trainc_save_checkpoint(other, "both", 1, NULL), TRAINC_IO_ERROR);
+  // CHECK: TRAINC_IO_ERROR: another process saves to 'both'
+  trainc_trainer_destroy(t);
+  run_steps(other, 18, 21);
+  OK(trainc_save_checkpoint(other, "both", 1, NULL));
+  list("both");
+  // CHECK: {{^}}.lock latest step-000003.safetensors step-000006.safetensors step-000007.safetensors {{$}}
+  trainc_trainer_destroy(other);
+  trainc_trainer_destroy(loaded);
+}
+
 /// The right to save to a folder.
 static void test_reserve(trainc_artifact *a) {
   trainc_trainer *t = make_trainer(a, 1, 3), *other = make_trainer(a, 1, 3);
@@ -377,6 +431,7 @@ int main(void) {
   trainc_trainer_destroy(trainer);
   test_checksum(artifact);
   test_folder(artifact);
+  test_two_runs(artifact);
   test_reserve(artifact);
   test_targets(artifact);
   test_many_pairs(artifact);

@@ -447,7 +447,8 @@ TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
 //
 // A save is atomic: a temporary file in the same folder is written and synced,
 // then renamed, then the folder is synced. Whatever stops the process or fills
-// the disk leaves the previous file whole. Two saves to one path do not mix: each
+// the disk leaves the previous file whole. (If the folder alone cannot be synced, the new
+// file is there, as TRAINC_IO_ERROR says.) Two saves to one path do not mix: each
 // has a temporary file of its own, .NAME.NUMBER.tmp (16 hexadecimal digits), and holds
 // a lock on it (flock; where the file system has none, nothing is locked). What a
 // killed save has left, and nobody has locked, is removed by the next save to the path.
@@ -486,7 +487,7 @@ TRAINC_API trainc_status trainc_reserve_directory(trainc_trainer *trainer,
 /// after M micro-steps of an open window), makes the file `directory`/latest
 /// name it, then removes all but the `keep` last files of this run (0: keeps all): those
 /// that this trainer has saved there and, if it has loaded its state from there, those
-/// up to that state. Others are never removed.
+/// up to that state, as long as no other run has replaced them. Others are never removed.
 /// Makes the directory if it does not exist; its parent must. One process at a
 /// time may save to a directory: a second one gets TRAINC_IO_ERROR, which names the
 /// first. `out_path` may be null; it is valid until the next save.

@@ -16,6 +16,18 @@ void trainc::appendCheckpointName(Text &name, Position position) {
   name.append(".safetensors");
 }
 
+static void appendCheckpointPath(Text &path, const char *folder,
+                                 Position position) {
+  path.format("%s/", folder);
+  appendCheckpointName(path, position);
+}
+
+static FileVersion versionIn(const char *folder, Position position) {
+  Text path;
+  appendCheckpointPath(path, folder, position);
+  return versionOf(path.c_str());
+}
+
 /// Is the text of `length` bytes at `name` that of a checkpoint?
 static bool parseName(const char *name, size_t length, Position &position) {
   Text text, again;
@@ -62,15 +74,15 @@ trainc_status Directory::enter(const char *folder) {
   TRAINC_TRY(forNames(folder, [&](const char *name) {
     Position position;
     if (parseName(name, strlen(name), position) && position <= loadedPosition)
-      own.push(position);
+      own.push({position, versionIn(folder, position)});
     return TRAINC_OK;
   }));
   if (own.size())
-    qsort(own.data(), own.size(), sizeof(Position),
+    qsort(own.data(), own.size(), sizeof(Checkpoint),
           [](const void *a, const void *b) {
-            auto *x = static_cast<const Position *>(a);
-            auto *y = static_cast<const Position *>(b);
-            return *x == *y ? 0 : *x <= *y ? -1 : 1;
+            Position x = static_cast<const Checkpoint *>(a)->position;
+            Position y = static_cast<const Checkpoint *>(b)->position;
+            return x == y ? 0 : x <= y ? -1 : 1;
           });
   return TRAINC_OK;
 }
@@ -97,21 +109,47 @@ trainc_status Directory::reserve(const char *folder, bool overwrite) {
   return TRAINC_OK;
 }
 
-trainc_status Directory::begin(const char *folder) {
+trainc_status Directory::begin(const char *folder, Position position) {
   TRAINC_TRY(makeFolder(folder));
   if (!(identify(folder) == reserved))
     TRAINC_TRY(ofSave.take(folder));
-  return enter(folder);
+  TRAINC_TRY(enter(folder));
+  saving = position;
+  before = versionIn(folder, position);
+  begun = true;
+  return TRAINC_OK;
+}
+
+/// A save that fails may have put its file there before.
+void Directory::addSaved(const char *folder) {
+  FileVersion version = versionIn(folder, saving);
+  if (version == before)
+    return;
+  before = version;
+  size_t count = 0;
+  for (const Checkpoint &other : own)
+    if (!(other.position == saving))
+      own[count++] = other;
+  own.resize(count);
+  if (version.place.isKnown())
+    own.push({saving, version});
+}
+
+void Directory::end(const char *folder) {
+  if (begun)
+    addSaved(folder);
+  begun = false;
+  ofSave.release();
 }
 
 trainc_status Directory::prune(const char *folder, uint32_t keep) {
   Text path;
   while (keep && own.size() > keep) {
     path.clear();
-    path.format("%s/", folder);
-    appendCheckpointName(path, own[0]);
-    TRAINC_TRY(removeFile(path.c_str()));
-    memmove(own.data(), own.data() + 1, (own.size() - 1) * sizeof(Position));
+    appendCheckpointPath(path, folder, own[0].position);
+    if (versionOf(path.c_str()) == own[0].version)
+      TRAINC_TRY(removeFile(path.c_str()));
+    memmove(own.data(), own.data() + 1, (own.size() - 1) * sizeof(Checkpoint));
     own.resize(own.size() - 1);
   }
   return forNames(folder, [&](const char *name) {
@@ -119,18 +157,11 @@ trainc_status Directory::prune(const char *folder, uint32_t keep) {
   });
 }
 
-trainc_status Directory::publish(const char *folder, Position position,
-                                 uint32_t keep) {
-  // It is there, and the run's, also if `latest` cannot be written.
-  size_t count = 0;
-  for (const Position &other : own)
-    if (!(other == position))
-      own[count++] = other;
-  own.resize(count);
-  own.push(position);
+trainc_status Directory::publish(const char *folder, uint32_t keep) {
+  addSaved(folder);
   AtomicFile latest;
   Text name, pointer;
-  appendCheckpointName(name, position);
+  appendCheckpointName(name, saving);
   name.append('\n');
   pointer.format("%s/latest", folder);
   TRAINC_TRY(latest.open(pointer.c_str()));
@@ -158,22 +189,22 @@ trainc_status trainc_reserve_directory(trainc_trainer *trainer,
 trainc_status trainc_save_checkpoint(trainc_trainer *trainer,
                                      const char *directory, uint32_t keep,
                                      const char **out_path) {
-  TRAINC_TRY(settle(trainer));
   const Ranks &ranks = trainer->ranks;
   bool first = ranks.rank() == 0;
+  trainc_status status = settle(trainer);
   Position position = positionOf(trainer);
   trainer->checkpointPath.clear();
-  trainer->checkpointPath.format("%s/", directory);
-  appendCheckpointName(trainer->checkpointPath, position);
-  trainc_status status =
-      ranks.agree(first ? trainer->directory.begin(directory) : TRAINC_OK);
+  appendCheckpointPath(trainer->checkpointPath, directory, position);
+  if (status == TRAINC_OK && first)
+    status = trainer->directory.begin(directory, position);
+  status = ranks.agree(status);
   if (status == TRAINC_OK)
     status = trainc_save(trainer, trainer->checkpointPath.c_str());
   if (status == TRAINC_OK)
-    status = ranks.agree(
-        first ? trainer->directory.publish(directory, position, keep)
-              : TRAINC_OK);
-  trainer->directory.end();
+    status = ranks.agree(first ? trainer->directory.publish(directory, keep)
+                               : TRAINC_OK);
+  if (first)
+    trainer->directory.end(directory);
   if (status == TRAINC_OK && out_path)
     *out_path = trainer->checkpointPath.c_str();
   return status;

@@ -133,6 +133,16 @@ FileIdentity trainc::identify(const char *path) {
   return {info.st_dev, info.st_ino};
 }
 
+FileVersion trainc::versionOf(const char *path) {
+  struct stat info;
+  if (stat(path, &info) != 0)
+    return {};
+  return {{info.st_dev, info.st_ino},
+          static_cast<uint64_t>(info.st_size),
+          info.st_mtim.tv_sec,
+          info.st_mtim.tv_nsec};
+}
+
 trainc_status trainc::openRegular(const char *path, int &out_descriptor,
                                   uint64_t &out_bytes) {
   // Opening a FIFO waits for its writer, unless it is told not to.
@@ -430,6 +440,14 @@ trainc_status AtomicFile::sync() {
              : failFile("sync", path.c_str());
 }
 
+trainc_status AtomicFile::reserve(uint64_t bytes) {
+  TRAINC_TRY(flush());
+  if (!passFaults(WRITE) ||
+      ftruncate(descriptor, static_cast<off_t>(bytes)) != 0)
+    return failFile("resize", path.c_str());
+  return sync();
+}
+
 trainc_status AtomicFile::flush() {
   TRAINC_TRY(writeAll(buffer.data(), buffer.size()));
   buffer.clear();
@@ -471,7 +489,15 @@ trainc_status AtomicFile::commit() {
   owned = false;
   close(descriptor);
   descriptor = -1;
-  return syncFolder(folder.c_str());
+  if (trainc_status status = syncFolder(folder.c_str())) {
+    Text reason;
+    reason.append(trainc_last_error());
+    return fail(
+        status,
+        "%s; '%s' is replaced, but a crash of the machine may undo that",
+        reason.c_str(), path.c_str());
+  }
+  return TRAINC_OK;
 }
 
 trainc_status trainc::removeFile(const char *path) {

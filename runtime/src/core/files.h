@@ -12,7 +12,7 @@
 namespace trainc {
 
 /// Writes a file beside its place and moves it there when all is on the disk.
-/// Without commit(), or if that fails, the old file stays and the new one goes.
+/// Without commit() the old file stays and the new one goes.
 ///
 /// Two writers of one path do not meet: each has a temporary file of its own,
 /// .NAME.NUMBER.tmp with a random number, which it has locked. Those that killed
@@ -38,7 +38,12 @@ public:
   trainc_status writeAt(uint64_t offset, const void *data, uint64_t bytes);
   trainc_status sync();
 
-  /// Syncs the file, renames it, syncs the folder.
+  /// Gives the file the size that it will have, on the disk, too: who opens it on
+  /// another host sees it so.
+  trainc_status reserve(uint64_t bytes);
+
+  /// Syncs the file, renames it, syncs the folder. If the last fails alone, the error says
+  /// that the new file is there; else the old one stays.
   trainc_status commit();
 
 private:
@@ -65,6 +70,18 @@ struct FileIdentity {
 };
 /// Of what is at `path`; unknown if nothing is.
 FileIdentity identify(const char *path);
+
+/// A file as it was written last, so that one which another writer has put in its place
+/// differs, also where that one got the number of a file that is gone.
+struct FileVersion {
+  FileIdentity place;
+  uint64_t bytes = 0;
+  int64_t seconds = 0, nanoseconds = 0; // when it was written
+
+  bool operator==(const FileVersion &) const = default;
+};
+/// Of what is at `path`; zeros if nothing is.
+FileVersion versionOf(const char *path);
 
 /// One process's right to save to a folder: a lock on the file .lock in it, which
 /// ends with the process. Where the file system has no locks everybody gets it.

@@ -70,9 +70,11 @@ trainc_status trainc::agreeOutcome(trainc_comm &comm, trainc_status status) {
   snprintf(mine.text, sizeof(mine.text), "%s", own.c_str());
   Array<Outcome> all;
   all.resize(groupSize(*worldGroup(comm)));
-  TRAINC_TRY(gatherBytes(comm, "outcome", &mine, sizeof(mine), all.data()));
+  trainc_status gathered =
+      gatherBytes(comm, "outcome", &mine, sizeof(mine), all.data());
   if (status != TRAINC_OK)
     return fail(status, "%s", own.c_str());
+  TRAINC_TRY(gathered);
   for (uint32_t i = 0; i < all.size(); ++i)
     if (all[i].status != TRAINC_OK)
       return fail(static_cast<trainc_status>(all[i].status), "rank %u: %s", i,

@@ -268,6 +268,11 @@ static trainc_status writeParts(const trainc_trainer *trainer,
   return TRAINC_OK;
 }
 
+static bool hasHosts(const trainc_comm &comm) {
+  trainc_comm_info info;
+  return trainc_comm_get_info(&comm, &info) == TRAINC_OK && info.hosts > 1;
+}
+
 /// The first rank makes the file and, when every rank has written its part and
 /// synced it, moves it into place.
 static trainc_status saveTogether(trainc_trainer *trainer, const char *path) {
@@ -289,6 +294,10 @@ static trainc_status saveTogether(trainc_trainer *trainer, const char *path) {
     const Text &text = header.finish();
     status = beginFile(text, path, file);
     place = {text.size(), file.number()};
+    // Where a file system caches on each host, two that make a file longer may each
+    // write zeros over what the other has written.
+    if (status == TRAINC_OK && hasHosts(comm))
+      status = file.reserve(text.size() + header.dataBytes());
   }
   TRAINC_TRY(ranks.agree(status));
   size_t fixed = scalarOf(trainer->d->num_windows, 0);
@@ -321,12 +330,17 @@ static trainc_status saveTogether(trainc_trainer *trainer, const char *path) {
   return ranks.agree(status);
 }
 
-trainc_status trainc_save(trainc_trainer *trainer, const char *path) {
+/// Is there a state to save?
+static trainc_status checkWhole(const trainc_trainer *trainer) {
   if (trainer->broken)
     return fail(TRAINC_INVALID_ARGUMENT,
                 "the last run or load of this trainer ended half-way; there is "
                 "no state to save");
-  TRAINC_TRY(settle(trainer));
+  return settle(trainer);
+}
+
+trainc_status trainc_save(trainc_trainer *trainer, const char *path) {
+  TRAINC_TRY(trainer->ranks.agree(checkWhole(trainer)));
   return trainer->ranks.any() ? saveTogether(trainer, path)
                               : saveAlone(trainer, path);
 }
