@@ -59,9 +59,14 @@ for count in [1] * 80 + [2, 3] * 20:
     for place in numbers.sample(range(64, len(whole)), count):
         content[place] ^= 1 << numbers.randrange(8)
     result = run(content)
-    # A change within the note alone leaves a library without a checksum.
     changed = [i for i, (a, b) in enumerate(zip(whole, content)) if a != b]
     assert result.returncode == 1 and "flipped.so' is " in result.stderr, (changed, result)
+note = whole.index(b"trainc\0\0") - 12
+for place in range(note, note + 20):  # the note's head: without it there is no checksum to compare
+    content = bytearray(whole)
+    content[place] ^= 1 << numbers.randrange(8)
+    result = run(content)
+    assert result.returncode == 1 and "flipped.so' is damaged" in result.stderr, (place, result)
 for content in (whole + b"\0", whole[:-1]):
     result = run(content)
     assert result.returncode == 1 and "flipped.so' is " in result.stderr, result

@@ -278,6 +278,21 @@ static void test_damage(void) {
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: arena 1
 }
 
+/// A split that names an axis again: its parts are more than can be counted.
+static void test_splits(void) {
+  static const trainc_axis axes[] = {{"data", 256}};
+  static const trainc_split again[2] = {{0x0101010101010101, 1}, {0, 1}};
+  trainc_descriptor d = trainc_descriptor_handmade;
+  trainc_tensor changed[NUM_TENSORS];
+  memcpy(changed, tensors, sizeof changed);
+  changed[0].splits = again;
+  d.axes = axes;
+  d.num_axes = 1;
+  d.tensors = changed;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: tensor 'fc.weight' is split in a way that is not there
+}
+
 /// Collectives that are started apart.
 static void test_phases(void) {
   static const trainc_axis axes[] = {{"data", 2}};
@@ -391,6 +406,7 @@ int main(void) {
   test_limit(artifact);
   test_descriptors();
   test_damage();
+  test_splits();
   test_phases();
   test_libraries();
   test_replaced();

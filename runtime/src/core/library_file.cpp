@@ -62,6 +62,7 @@ public:
 private:
   trainc_status checkSegments();
   bool findNote(uint64_t &place);
+  bool findNoteSection();
   trainc_status checkChecksum();
   void readDynamic();
   uint64_t countHashed(uint64_t table);
@@ -190,10 +191,32 @@ bool LibraryFile::findNote(uint64_t &place) {
   return false;
 }
 
+static constexpr char noteSection[] = ".note." TRAINC_NOTE_NAME;
+
+/// Is there the section of the note? A note that is damaged is not found, but its section
+/// is.
+bool LibraryFile::findNoteSection() {
+  Elf64_Shdr names, section;
+  auto readHeader = [&](uint64_t index, Elf64_Shdr &to) {
+    uint64_t offset = index * sizeof(to);
+    return header.e_shentsize == sizeof(to) && header.e_shoff <= size &&
+           read(header.e_shoff + offset, &to, sizeof(to));
+  };
+  if (!header.e_shnum || !readHeader(header.e_shstrndx, names))
+    return false;
+  char name[sizeof(noteSection)] = {};
+  for (uint64_t i = 0; i < header.e_shnum; ++i)
+    if (readHeader(i, section) && names.sh_offset <= size &&
+        read(names.sh_offset + section.sh_name, name, sizeof(name)) &&
+        !memcmp(name, noteSection, sizeof(name)))
+      return true;
+  return false;
+}
+
 trainc_status LibraryFile::checkChecksum() {
   uint64_t place, written, sum = size;
   if (!findNote(place))
-    return TRAINC_OK;
+    return findNoteSection() ? isDamaged() : TRAINC_OK;
   constexpr uint64_t most = 1 << 20;
   auto *piece = static_cast<char *>(malloc(most));
   if (!piece)

@@ -52,6 +52,19 @@ uint64_t Validator::countRanks(uint32_t axes) {
   return count;
 }
 
+/// Are the bytes of a split's axes numbers of axes, each of another one? Then there are no
+/// more parts than ranks.
+bool Validator::haveAxes(uint64_t axes) {
+  uint32_t seen = 0;
+  for (; axes; axes >>= 8) {
+    uint32_t axis = static_cast<uint32_t>(axes & 255) - 1;
+    if (axis >= d.num_axes || seen >> axis & 1)
+      return false;
+    seen |= 1u << axis;
+  }
+  return true;
+}
+
 trainc_status Validator::checkMesh() {
   uint64_t ranks = 1;
   if (d.num_axes > 32)
@@ -196,11 +209,9 @@ trainc_status Validator::checkScalars() {
 trainc_status Validator::checkSplits(const trainc_tensor &tensor) {
   for (uint32_t i = 0; tensor.splits && i < tensor.rank; ++i) {
     const trainc_split &split = tensor.splits[i];
-    bool valid = split.blocks > 0 && tensor.dims[i] >= 0 &&
-                 static_cast<uint64_t>(tensor.dims[i]) % split.blocks == 0;
-    for (uint64_t axes = split.axes; axes; axes >>= 8)
-      valid = valid && (axes & 255) != 0 && (axes & 255) <= d.num_axes;
-    if (!valid)
+    if (split.blocks == 0 || tensor.dims[i] < 0 ||
+        static_cast<uint64_t>(tensor.dims[i]) % split.blocks != 0 ||
+        !haveAxes(split.axes))
       return bad("tensor '%s' is split in a way that is not there",
                  tensor.name);
   }
@@ -303,11 +314,10 @@ trainc_status Validator::checkPorts(const trainc_entry &entry,
         bytes != ports[i].bytes)
       return bad("input or output %u of entry '%s'", i, entry.name);
     for (uint32_t k = 0; ports[i].splits && k < ports[i].rank; ++k)
-      for (uint64_t axes = ports[i].splits[k]; axes; axes >>= 8)
-        if ((axes & 255) == 0 || (axes & 255) > d.num_axes)
-          return bad("input or output '%s' of entry '%s' is split over an axis "
-                     "that is not there",
-                     ports[i].name, entry.name);
+      if (!haveAxes(ports[i].splits[k]))
+        return bad("input or output '%s' of entry '%s' is split over an axis "
+                   "that is not there, or twice",
+                   ports[i].name, entry.name);
   }
   return TRAINC_OK;
 }

@@ -33,6 +33,7 @@ public:
 
 private:
   uint64_t countRanks(uint32_t axes);
+  bool haveAxes(uint64_t axes);
   trainc_status checkPointers();
   trainc_status checkMesh();
   trainc_status checkKernels();
