@@ -171,8 +171,13 @@ class EntryPoint:
         if dtype != port.dtype or shape != port.shape:
             raise InvalidArgumentError(f"input {port.name} of {self.name}: expected {port.dtype} of shape "
                                        f"{port.shape}, got {dtype} of shape {tuple(shape)}")
+        # When Ctrl-C ends this, either may be bound: both stay alive until the next call, which binds anew.
+        before = port.held if port.value is None else port.value
+        port.held = before, owner
+        port.value = port.library = None
         status = self._bind_input(self._handle, self.index, port.index, pointer, port.bytes)
         if status:
+            port.held = before
             raise self.trainer.runtime.error(status)
         port.library, port.pointer = library, pointer
         if copied or library is None:

@@ -4,10 +4,11 @@ Structures have the names of the headers without `trainc_`. All calls release th
 """
 import ctypes
 import functools
+import operator
 import os
 from ctypes import (POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p)
 
-from .errors import Error, error_of
+from .errors import Error, InvalidArgumentError, error_of
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
@@ -118,6 +119,29 @@ _OTHERS = {
     "load_notice": (c_char_p, [c_void_p]),
     "comm_destroy": (None, [c_void_p]),
 }
+
+
+def c_whole(what: str, value: int, bits: int) -> int:
+    """A number that C's type holds, of which ctypes would take the lower bits."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << bits:
+        raise InvalidArgumentError(f"{what}: expected an integer from 0 to 2**{bits} - 1, got {value!r}")
+    return number
+
+
+def c_text(what: str, value: str | bytes) -> bytes:
+    """A text without zero bytes, of which C would read the beginning alone."""
+    data = value.encode() if isinstance(value, str) else value
+    if b"\0" in data:
+        raise InvalidArgumentError(f"{what}: expected text without zero bytes, got one at byte {data.index(0)}")
+    return data
+
+
+def c_path(path: str | bytes | os.PathLike) -> bytes:
+    return c_text("a path", os.fsencode(path))
 
 
 class Runtime:

@@ -3,12 +3,13 @@ import math
 import os
 import threading
 import weakref
-from contextlib import nullcontext
 from ctypes import POINTER, byref, c_char_p, c_double, c_void_p, sizeof
 
 from . import _runtime
-from ._runtime import ROLES, Runtime
+from ._runtime import ROLES, Runtime, c_path, c_text, c_whole
 from .errors import Error, InvalidArgumentError, NotFoundError
+
+_EXIT_SECONDS = 60.0  # how long a process that ends waits for a daemon thread's call
 
 
 class Comm:
@@ -21,11 +22,17 @@ class Comm:
         self.runtime, self.comm, self.lock = runtime, c_void_p(), threading.RLock()
         options = _runtime.CommOptions(size=sizeof(_runtime.CommOptions), **options)
         runtime.call("trainc_comm_create", byref(options), byref(self.comm))
-        self.close = weakref.finalize(self, _destroy_comm, runtime.library, self.comm)
+        self._finalizer = weakref.finalize(self, _collect, weakref.ref(self), self.lock, _destroy_comm, runtime.library, self.comm)
         _alive.add(self)
 
     def forget(self):
+        self._finalizer.detach()
         self.comm.value, self.lock = None, threading.RLock()
+
+    def close(self) -> None:
+        with self.lock:
+            if self._finalizer.detach():
+                _destroy_comm(self.runtime.library, self.comm)
 
     def info(self) -> _runtime.CommInfo:
         info = _runtime.CommInfo()
@@ -42,11 +49,23 @@ def _destroy_comm(library, comm):
 
 
 def _destroy(library, trainer, artifact, comm):
-    """`comm` is held until here: it outlives its trainers, and is used by one thread at a time."""
-    with comm.lock if comm else nullcontext():
-        library.trainc_trainer_destroy(trainer)
+    """`comm` is held until here: it outlives its trainers."""
+    library.trainc_trainer_destroy(trainer)
     library.trainc_artifact_close(artifact)
     trainer.value = artifact.value = None
+
+
+def _collect(reference, lock, destroy, *arguments):
+    """Destroys what nobody uses any more. If its owner is there yet the process ends, and a daemon thread may be in a call: its next one
+    waits for ever, and what this one uses is left to the system if it does not return."""
+    owner = reference()
+    if owner:
+        owner.lock = threading.RLock()
+        owner.lock.acquire()
+    if lock.acquire(timeout=_EXIT_SECONDS if owner else -1):
+        destroy(*arguments)
+        if not owner:
+            lock.release()
 
 
 _alive: weakref.WeakSet = weakref.WeakSet()
@@ -76,9 +95,9 @@ class Trainer:
     def __init__(self, runtime: Runtime, path, threads=0, seed=0, make_comm=None, **options):
         self.runtime, self.lock, self.comm, self.forked = runtime, threading.RLock(), None, False
         self.artifact, self.trainer, self.descriptor = c_void_p(), c_void_p(), None
-        runtime.call("trainc_artifact_open", os.fsencode(path), byref(self.artifact))
-        _alive.add(self)
+        runtime.call("trainc_artifact_open", c_path(path), byref(self.artifact))
         self._finalizer = self._make_finalizer()
+        _alive.add(self)
         try:
             self.read_tables()
             if make_comm and self.ranks > 1:
@@ -86,8 +105,8 @@ class Trainer:
                 self.lock, options["comm"] = self.comm.lock, self.comm.comm
                 self._finalizer.detach()
                 self._finalizer = self._make_finalizer()  # the last made is the first called when the process exits
-            options = _runtime.TrainerOptions(size=sizeof(_runtime.TrainerOptions), threads=threads, seed=seed,
-                                              **options)
+            options = _runtime.TrainerOptions(size=sizeof(_runtime.TrainerOptions), threads=c_whole("threads", threads, 32),
+                                              seed=c_whole("seed", seed, 53), **options)
             with self.lock:  # of several ranks it communicates
                 runtime.call("trainc_trainer_create", self.artifact, byref(options), byref(self.trainer))
         except BaseException:
@@ -95,7 +114,8 @@ class Trainer:
             raise
 
     def _make_finalizer(self):
-        return weakref.finalize(self, _destroy, self.runtime.library, self.trainer, self.artifact, self.comm)
+        return weakref.finalize(self, _collect, weakref.ref(self), self.lock, _destroy, self.runtime.library, self.trainer, self.artifact,
+                                self.comm)
 
     def read_tables(self):
         self.descriptor = self.runtime.library.trainc_artifact_descriptor(self.artifact).contents
@@ -107,10 +127,12 @@ class Trainer:
 
     def close(self) -> None:
         with self.lock:
-            self._finalizer()
+            if self._finalizer.detach():
+                _destroy(self.runtime.library, self.trainer, self.artifact, self.comm)
             self.descriptor = None  # its memory is that of the artifact
 
     def forget(self):
+        self._finalizer.detach()
         self.forked, self.lock = True, threading.RLock()
         self.trainer.value = self.artifact.value = self.descriptor = None
 
@@ -179,37 +201,37 @@ class Trainer:
         self.call("trainc_set_scalar", name.encode(), value)
 
     def set_metadata(self, key: str, value: str | None) -> None:
-        self.call("trainc_set_metadata", key.encode(), None if value is None else value.encode())
+        self.call("trainc_set_metadata", c_text("a key of metadata", key), None if value is None else c_text(f"metadata {key}", value))
 
     def get_metadata(self, key: str) -> str | None:
         value = c_char_p()
         with self.lock:
-            self.call("trainc_get_metadata", key.encode(), byref(value))
+            self.call("trainc_get_metadata", c_text("a key of metadata", key), byref(value))
             return value.value and value.value.decode()
 
     # Checkpoints and conversion.
 
     def save(self, path) -> None:
-        self.call("trainc_save", os.fsencode(path))
+        self.call("trainc_save", c_path(path))
 
     def save_checkpoint(self, directory, keep=0) -> str:
         """Saves to a file of its own in the folder, and returns its path."""
         path = c_char_p()
         with self.lock:
-            self.call("trainc_save_checkpoint", os.fsencode(directory), keep, byref(path))
+            self.call("trainc_save_checkpoint", c_path(directory), c_whole("keep", keep, 32), byref(path))
             return os.fsdecode(path.value)
 
     def load(self, path) -> None:
-        self.call("trainc_load", os.fsencode(path))
+        self.call("trainc_load", c_path(path))
 
     def load_parameters(self, path) -> None:
-        self.call("trainc_load_parameters", os.fsencode(path))
+        self.call("trainc_load_parameters", c_path(path))
 
     def convert(self, path=None, **options) -> None:
         """Converts the state in place; with the path of an artifact, goes on with that one."""
         artifact = c_void_p()
         if path:
-            self.runtime.call("trainc_artifact_open", os.fsencode(path), byref(artifact))
+            self.runtime.call("trainc_artifact_open", c_path(path), byref(artifact))
         request = _runtime.ConvertOptions(size=sizeof(_runtime.ConvertOptions), artifact=artifact, **options)
         try:
             self.call("trainc_convert", byref(request))

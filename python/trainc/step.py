@@ -142,10 +142,11 @@ def _bytes_of(limit: int | str | None) -> int:
     """A size in bytes: a number, or text with K, M or G."""
     if limit is None:
         return 0
-    match = re.fullmatch(r"(\d+)([KMG]?)", str(limit))
-    if not match or not int(match[1]):
-        raise InvalidArgumentError(f"expected memory_limit in bytes, or as text with K, M or G, got {limit!r}")
-    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+    match = re.fullmatch(r"([0-9]{1,20})([KMG]?)", str(limit))
+    size = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]] if match else 0
+    if not 0 < size < 1 << 64:
+        raise InvalidArgumentError(f"expected memory_limit in bytes below 2**64, or as text with K, M or G, got {limit!r}")
+    return size
 
 
 class Step:
@@ -157,7 +158,8 @@ class Step:
     the type and shape that the entry has. They are lent, not copied, and kept alive until others take their place;
     what is not dense, aligned and in native byte order is copied, with one warning. Nothing is cast.
 
-    Calls release the GIL. Those of several threads wait for each other. After a fork the child has to load its own.
+    Calls release the GIL. Those of several threads wait for each other. After a fork the child has to load its own. A process that ends
+    waits for the call of a daemon thread, a minute at most.
     """
 
     def __init__(self, path: str | os.PathLike, threads: int = 0, device: str | None = None, seed: int = 0,
@@ -175,7 +177,7 @@ class Step:
             raise NotFoundError(f"there is no artifact {self.path}")
         self._trainer = Trainer(
             _runtime.runtime(), self.path, threads, seed, lambda: _communicator(deadline),
-            device=device.encode() if device else None, memory_limit=_bytes_of(memory_limit), timeout=timeout,
+            device=_runtime.c_text("device", device) if device else None, memory_limit=_bytes_of(memory_limit), timeout=timeout,
             flags=_runtime.TRAINER_PIN_THREADS if pin_threads else 0)
         t = self._trainer
         entries = [EntryPoint(t, name) for name in t.entries]

@@ -1,7 +1,10 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """trainc.load and Step: calls, results, evals, state dicts, scalars, checkpoints, reports, and every error of them."""
+import locale
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -138,10 +141,20 @@ def states(path, folder):
         assert b.get_metadata("position") == "17" and same(a.state_dict(), b.state_dict())
         assert (a(X, Y).loss, a(X, Y).grad_norm) == (b(X, Y).loss, b(X, Y).grad_norm)
         assert same(a.state_dict(), b.state_dict())
+        for keep in (-1, 2**32 + 1, 1.5, None):
+            with refused(trainc.InvalidArgumentError, "keep: expected an integer from 0 to 2**32 - 1", f"got {keep!r}"):
+                a.save_checkpoint(os.path.join(folder, "run"), keep)
         saved = a.save_checkpoint(os.path.join(folder, "run"), keep=1)
         assert os.path.exists(saved)
         b.load(os.path.join(folder, "run"))
         assert b.get("update") == a.get("update")
+        # C would read such texts up to the zero.
+        for use in (lambda: a.set_metadata("position", "1\0" "7"), lambda: a.set_metadata("\0", "17"), lambda: a.get_metadata("position\0"),
+                    lambda: a.save(os.path.join(folder, "cut\0x")), lambda: a.save_checkpoint(folder + "\0"), lambda: a.load(saved + "\0"),
+                    lambda: a.load_weights(saved + "\0")):
+            with refused(trainc.InvalidArgumentError, "expected text without zero bytes, got one at byte"):
+                use()
+        assert a.get_metadata("position") == "17" and not os.path.exists(os.path.join(folder, "cut"))
         b.set_metadata("position", None)
         with refused(trainc.NotFoundError, "position"):
             b.get_metadata("position")
@@ -220,9 +233,16 @@ def loading(path, folder):
         trainc.load(os.path.join(folder, "text.so"))
     with refused(trainc.OutOfMemoryError, "memory"):
         trainc.load(path, memory_limit="1K")
-    for limit in ("many", -1, 0, "1T"):
+    for limit in ("many", -1, 0, "1T", "17179869185G", "17179869184G", 2**64, "9" * 5000):
         with refused(trainc.InvalidArgumentError, "memory_limit", repr(limit)):
             trainc.load(path, memory_limit=limit)
+    for name, most, wrongs in (("seed", "2**53 - 1", (2**53, 2**64 + 1, -1, 0.5)), ("threads", "2**32 - 1", (2**32 + 1, -1, "2"))):
+        for wrong in wrongs:
+            with refused(trainc.InvalidArgumentError, f"{name}: expected an integer from 0 to {most}, got {wrong!r}"):
+                trainc.load(path, **{name: wrong})
+    assert trainc.load(path, seed=np.int64(2**53 - 1), threads=np.uint8(1)).get("seed") == 2**53 - 1
+    with refused(trainc.InvalidArgumentError, "device: expected text without zero bytes, got one at byte 3"):
+        trainc.load(path, device="cpu\0")
     for device in ("tpu", "cuda"):
         try:
             trainc.load(path, device=device)
@@ -239,6 +259,52 @@ def loading(path, folder):
         trainc.load(path).close()
     del os.environ["WORLD_SIZE"]
     assert len(said) == 1 and "one rank" in str(said[0].message), said
+
+
+def interrupted(path):
+    """After Ctrl-C, when an input was bound but not yet noted, the batch before is bound anew."""
+    with trainc.load(path, threads=1) as step:
+        batches = [X, 2 * X]
+        wanted = [step.eval("predict", batch)["y"] for batch in batches]
+        entry, wrong = step._evals["predict"], np.full((4, 3), 9, "f")
+        bind, before = entry._bind_input, signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        def late(*arguments):
+            status = bind(*arguments)
+            os.kill(os.getpid(), signal.SIGINT)
+            return status
+
+        for i, batch in enumerate(batches):
+            step.eval("predict", batch)
+            entry._bind_input = late
+            try:
+                step.eval("predict", wrong)
+                raise AssertionError("Ctrl-C came to nothing")
+            except KeyboardInterrupt:
+                entry._bind_input = bind
+            assert all(any(kept is array for kept in entry.inputs[0].held) for array in (batch, wrong))
+            assert np.array_equal(step.eval("predict", batch)["y"], wanted[i])
+        signal.signal(signal.SIGINT, before)
+
+
+def with_comma(path, folder):
+    """A checkpoint's numbers have a point, also where the program's have a comma; where there is no such locale nothing is tested."""
+    made = subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", os.path.join(folder, "comma")], capture_output=True, check=False)
+    if made.returncode:
+        return
+    os.environ["LOCPATH"] = folder
+    before, saved = locale.setlocale(locale.LC_NUMERIC), os.path.join(folder, "comma.safetensors")
+    with trainc.load(path, threads=1) as step:
+        locale.setlocale(locale.LC_NUMERIC, "comma")
+        try:
+            assert locale.localeconv()["decimal_point"] == ","
+            step.save(saved)
+            step.load(saved)  # nothing to warn of
+        finally:
+            locale.setlocale(locale.LC_NUMERIC, before)
+        step.load(saved)
+    with open(saved, "rb") as file:
+        assert b'"trainc.source.slow.lr":"0.1' in file.read()
 
 
 def closing(path):
@@ -266,4 +332,6 @@ with tempfile.TemporaryDirectory() as temporary:
     scalars(library)
     windows(linear(temporary, accumulate=2))
     loading(library, temporary)
+    interrupted(library)
+    with_comma(library, temporary)
     closing(library)

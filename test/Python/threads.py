@@ -1,7 +1,9 @@
 # REQUIRES: numpy
 # RUN: %python %s
-"""Calls release the GIL; two steps at once, and several threads on one, are safe; a forked child is told."""
+"""Calls release the GIL; two steps at once, and several threads on one, are safe; a forked child is told; a process ends while a daemon
+thread trains."""
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -134,9 +136,40 @@ def forked(path):
     assert step(X, Y).update == 2
 
 
+# The main thread of a process, which ends while a daemon thread is in a call, or has the lock and never gives it back.
+ENDING = """\
+import sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import trainc, trainc._trainer
+library, ending = sys.argv[2:]
+step, x, begun = trainc.load(library, threads=1), np.ones((1024, 2048), "f"), threading.Event()
+def work():
+    while ending == "call":
+        begun.set()
+        step(x)
+    with step._trainer.lock:
+        begun.set()
+        time.sleep(1000)
+trainc._trainer._EXIT_SECONDS = 60 if ending == "call" else 0.2
+threading.Thread(target=work, daemon=True).start()
+begun.wait()
+time.sleep(0.1)
+"""
+
+
+def ends(library):
+    """What a daemon thread uses is freed after its call, or not at all; nothing is said."""
+    for ending in ("call", "call", "lock"):
+        done = subprocess.run([sys.executable, "-c", ENDING, os.path.dirname(os.path.dirname(trainc.__file__)), library, ending],
+                              capture_output=True, text=True, timeout=50)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), (ending, done)
+
+
 with tempfile.TemporaryDirectory() as temporary:
     releases_the_gil(temporary)
     library = linear(temporary)
     at_once(library)
     states_whole(library)
     forked(library)
+    ends(os.path.join(temporary, "long.so"))
