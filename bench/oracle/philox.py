@@ -15,7 +15,7 @@ def philox(counter, key):
 
 
 def words(count, seed, site, update, micro_step):
-    """The four words of each of `count` elements: [4, count]."""
+    """The four words of each of `count` elements: [4, count]. `update` counts those that were skipped, too."""
     i = np.arange(count, dtype=np.uint64)
     zeros = np.zeros_like(i)
     return np.stack(philox([i // np.uint64(4), zeros, zeros + np.uint64(update), zeros + np.uint64(micro_step)],

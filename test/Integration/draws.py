@@ -1,7 +1,7 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """Compares the draws of nn.random with those of its definition in NumPy: shapes, types, steps, gradients and evals, on
-processors and on the GPU of tests.
+processors and on the GPU of tests; and that a window behind a skipped one does not draw that one's numbers again.
 
 The gradient of a parameter of ones that is multiplied by the draws is the draws.
 """
@@ -15,7 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 
 from common import BUILD, RUNTIME_LIBRARY, compile_module  # noqa: E402
-from oracle.philox import bernoulli, normal, uniform  # noqa: E402
+from oracle.philox import bernoulli, dropout, normal, uniform  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 for variable, name in (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt")):
@@ -81,6 +81,41 @@ def compare(trainer, element, what):
             check(f"eval of {name}", results[name], drawn(element, kind, dims, site, 2, 0), 4)
 
 
+SKIPPING = """train.optimizer @o = sgd<lr = 0.0>
+train.param @w : tensor<7x13xf32> init(ones) optimizer(@o)
+train.step @step(%factor: tensor<f32>) -> ("noise", "dropped") accumulate(2) {
+  %w = train.read @w : tensor<7x13xf32>
+  %noise = nn.random uniform : tensor<7x13xf32>
+  %d = nn.dropout %w rate 0.25 : tensor<7x13xf32>
+  %l = nn.reduce sum %d dims [0, 1] : tensor<7x13xf32>
+  %s = nn.mul %l, %factor : tensor<f32>, tensor<f32>
+  train.yield %noise, %d loss(%s) : tensor<7x13xf32>, tensor<7x13xf32>, tensor<f32>
+}
+train.eval @eval() -> ("noise") {
+  %noise = nn.random uniform : tensor<7x13xf32>
+  train.yield %noise : tensor<7x13xf32>
+}
+"""
+
+
+def compare_skipped(trainer, what):
+    """Windows are counted whether they are skipped or not."""
+    def check(name, got, want):
+        if not np.array_equal(got, want.astype(np.float32)):
+            raise SystemExit(f"{what}, {name}: {got[0, :3]}, expected {want[0, :3]}")
+
+    for window, factor in enumerate((1, np.inf, np.inf, 1, 1)):
+        for micro_step in range(2):
+            where = window, micro_step
+            result = trainer.step(factor=np.float32(factor))
+            outputs = trainer.outputs()
+            check(f"noise of {where}", outputs["noise"], uniform((7, 13), 24, SEED, 0, *where))
+            check(f"dropout of {where}", outputs["dropped"], dropout((7, 13), 0.25, SEED, 1, *where).astype(np.float32))
+        check(f"eval behind window {window}", trainer.eval("eval")["noise"], uniform((7, 13), 24, SEED, 2, window + 1, 0))
+    if (result.update, result.skipped) != (3, 2):
+        raise SystemExit(f"{what}: {result.skipped} windows skipped, expected 2")
+
+
 def main():
     runtime = Runtime(RUNTIME_LIBRARY)
     with tempfile.TemporaryDirectory() as folder:
@@ -89,6 +124,10 @@ def main():
             for device in (b"cpu", b"cuda"):
                 with Trainer(runtime, path, seed=SEED, device=device) as trainer:
                     compare(trainer, element, f"{element} on {device.decode()}")
+        path = compile_module(SKIPPING, os.path.join(folder, "skipping.so"), "--target=cuda,cpu", "--cuda-arch=host")
+        for device in (b"cpu", b"cuda"):
+            with Trainer(runtime, path, seed=SEED, device=device) as trainer:
+                compare_skipped(trainer, f"skipped windows on {device.decode()}")
 
 
 if __name__ == "__main__":

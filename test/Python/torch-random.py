@@ -45,7 +45,7 @@ class Draws(nn.Module):
 
 
 def expected(p):
-    """Of each a function of its place (seed, site, update, micro-step)."""
+    """Of each a function of its place (seed, site, updates done or skipped, micro-step)."""
     def normal(*at):
         return philox.normal(SHAPE, 32, *at)
 

@@ -411,10 +411,12 @@ static void supplyRandom(Block &body, StringAttr window) {
   OpBuilder b = OpBuilder::atBlockBegin(&body);
   ScalarBuilder s{b, draws.front()->getLoc(), window};
   Value seed = readScalar(b, s.loc, "seed"), update = s.read("update");
+  // Behind a skipped window its draws must not come again: they may be why.
+  Value closed = s.add(update, s.read("skipped"));
   Value microStep = s.read("micro_step");
   for (nn::RandomOpInterface op : draws) {
     op.getSeedMutable().assign(seed);
-    op.getUpdateMutable().assign(update);
+    op.getUpdateMutable().assign(closed);
     op.getMicroStepMutable().assign(microStep);
   }
 }

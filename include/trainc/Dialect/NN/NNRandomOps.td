@@ -11,8 +11,8 @@ def NN_DropoutOp : NN_Op<"dropout", [AllTypesMatch<["input", "result"]>, AttrSiz
     Each element is 0 with probability `rate`, else x / (1 - rate), computed as x times
     the rounded factor. In a source module the op has its rate only; a pass then numbers
     the sites of a step and adds the scalars that make the draw repeatable, whole numbers
-    from 0: the seed below 2^53, the count of updates and the micro-step within the
-    window below 2^32. The element with row-major index i is kept if
+    from 0: the seed below 2^53 and, below 2^32, `update`, the count of updates that were
+    done or skipped, and the micro-step within the window. The element with row-major index i is kept if
 
         r[i mod 4] >= floor(rate 2^32 + 1/2),
         r = Philox4x32-10 with counter {lo(i/4), hi(i/4), update, micro_step}
@@ -65,8 +65,8 @@ def NN_RandomOp : NN_Op<"random", [AttrSizedOperandSegments, Decomposable, Draws
       the sine then; b is 32 for f64 and else 24, computed in f32.
     - `bernoulli p`: 1 with probability p, where w < floor(p 2^32 + 1/2), else 0.
 
-    In a `train.eval` numbers depend on the count of updates: a second run draws the same
-    ones until the next update.
+    In a `train.eval` numbers depend on the same count: a second run draws the same ones
+    until the next update is done or skipped.
 
     (C1) p is given with `bernoulli` only, in [0, 1]; (C2) seed, update and micro_step are
     given together, and only with a site; (C3) site is in [0, 2^31); (C4) strides, one per

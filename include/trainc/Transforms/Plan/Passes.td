@@ -10,8 +10,9 @@ def PlanStepPass : Pass<"train-plan-step", "::mlir::ModuleOp"> {
     Declares an arena per role (parameters, gradients, each optimizer state, buffers,
     scalars), each tensor a slice of its own; reads and writes name slices. Gradients
     are written to theirs. What stands after `train.window_end` computes the scalars
-    (schedules, scale, norm, clip factor), and updates every parameter. Dropout gets the
-    seed, the count of updates and the micro-step from the scalars.
+    (schedules, scale, norm, clip factor), and updates every parameter. What draws gets the
+    seed, the count of updates that were done or skipped and the micro-step from the
+    scalars: behind a skipped update its draws, which may be why, do not come again.
 
     Needs form 1 with optimizers and schedules expanded; gives form 2.
 
