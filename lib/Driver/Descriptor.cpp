@@ -527,7 +527,8 @@ static Constant *makeDescriptor(llvm::Module &module, const Tables &tables,
       .target = w.u32(tables.target),
       .num_images = w.u32(images.size()),
       .images = w.array(images),
-      .next = next ? next : w.null()});
+      .next = next ? next : w.null(),
+      .divisor = w.f64(tables.divisor)});
 }
 
 void trainc::emitDescriptors(llvm::Module &module,

@@ -252,6 +252,8 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
       first; // of those that share the lists that end micro-steps and windows
   if (auto step = dyn_cast<StepOp>(op)) {
     entry.accumulate = step.getAccumulate();
+    if (auto divisor = step.getDivisor())
+      tables.divisor = divisor->convertToDouble();
     first = getFirstOfWindow(step);
     entry.window = windows.try_emplace(first, tables.windows).first->second;
     tables.windows = windows.size();

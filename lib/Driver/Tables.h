@@ -110,6 +110,7 @@ struct Tables {
   std::string code; // hash of the kernels of a processor; empty of a GPU
   std::vector<AxisRow> axes; // none for one rank
   uint32_t scalarArena = 0, workspaceArena = 0, windows = 0;
+  double divisor = 1.0; // of sums of gradients
 };
 
 /// Gathers the tables of `module`, which is in form 3 or 4, under name `name`, but for

@@ -51,7 +51,7 @@ Descriptor = _structure("Descriptor", [
                " num_axes num_windows"),
     (c_void_p, "arenas"), (POINTER(Tensor), "tensors"), (POINTER(Scalar), "scalars"), (POINTER(c_char_p), "groups"),
     (POINTER(Entry), "entries"), (c_void_p, "kernels functions"), (POINTER(Axis), "axes"),
-    (c_uint32, "target num_images"), (c_void_p, "images next")])
+    (c_uint32, "target num_images"), (c_void_p, "images next"), (c_double, "divisor")])
 TrainerOptions = _structure("TrainerOptions", [
     (c_uint64, "size"), (c_uint32, "threads flags"), (c_uint64, "memory_limit seed"),
     (c_void_p, "parallel_for parallel_context comm"), (c_char_p, "device"), (c_double, "timeout")])

@@ -1,9 +1,11 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """One text compiled with parameters in f32, bf16 and f16: a state of one goes on in the other, converted in place or
-through a checkpoint, and every way gives the same bits. What does not fit is refused and changes nothing.
+through a checkpoint, and every way gives the same bits. What does not fit is refused and changes nothing. An open window goes on in an
+artifact of another batch, which divides the sums of gradients by another number.
 """
 import os
+import re
 import sys
 import tempfile
 
@@ -12,9 +14,11 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 
-from common import RUNTIME_LIBRARY, compile_module, run, tool  # noqa: E402
+from common import BUILD, RUNTIME_LIBRARY, compile_module, run, tool  # noqa: E402
 from trainc_ctypes import BF16, F16, F32, Error, Runtime, Trainer  # noqa: E402
 
+for variable, name in (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt")):
+    os.environ[variable] = os.path.join(BUILD, "lib", f"libtrainc_fake_{name}.so")
 TYPES = {"f32": F32, "bf16": BF16, "f16": F16}
 PARAMETERS, STATES = 1, 4
 MODULE = """
@@ -198,6 +202,52 @@ def check_layouts(folder, libraries):
     straight.close()
 
 
+BATCHES = """
+train.optimizer @o = sgd<lr = 1.0>
+train.param @w : tensor<4x5xf32> init(zeros) optimizer(@o)
+train.step @step(%x: tensor<Nx4xf32>, %y: tensor<Nxi32>) accumulate(2) {
+  %w = train.read @w : tensor<4x5xf32>
+  %z = nn.linear %x, %w : tensor<Nx4xf32>, tensor<4x5xf32>
+  %sum, %count = nn.cross_entropy %z, %y : tensor<Nx5xf32>, tensor<Nxi32>
+  train.yield loss(%sum) weight(%count) : tensor<f32>, tensor<f32>
+}
+"""
+
+
+def check_batches(folder):
+    """Of zeros each class has the share 1/5, which gives the gradient by hand."""
+    libraries = {n: compile_module(BATCHES.replace("Nx", f"{n}x"), os.path.join(folder, f"batch{n}.so"), "--target=cpu,cuda",
+                                   "--cuda-arch=host") for n in (3, 4, 9)}
+    checkpoint = os.path.join(folder, "open.safetensors")
+    for first, then in ((9, 4), (4, 9), (9, 3), (3, 4)):
+        x, y = rng.standard_normal((first + then, 4)).astype("f4"), rng.integers(0, 5, first + then)
+        want = -x.T @ (0.2 - np.eye(5)[y]) / (first + then)
+        for way in ("load", "load on a GPU", "convert"):
+            with Trainer(runtime, libraries[first], device=b"cpu") as trainer:
+                trainer.step(x=x[:first], y=y[:first])
+                trainer.save(checkpoint)
+                if way == "convert":
+                    trainer.convert(libraries[then])
+                    sums = trainer.read("w", "gradient")
+                    result = trainer.step(x=x[first:], y=y[first:])
+                    found = trainer.read("w")
+            if way != "convert":
+                with Trainer(runtime, libraries[then], device=b"cuda" if "GPU" in way else b"cpu") as trainer:
+                    trainer.load(checkpoint)
+                    sums = trainer.read("w", "gradient")
+                    result = trainer.step(x=x[first:], y=y[first:])
+                    found = trainer.read("w")
+            if way == "load":  # refused where no power of two is
+                data = bytes_of(checkpoint)
+                with open(checkpoint, "wb") as f:
+                    f.write(re.sub(rb'("trainc.divisor":")\d', rb"\g<1>7", data))
+                with Trainer(runtime, libraries[then], device=b"cpu") as trainer:
+                    refused(lambda: trainer.load(checkpoint), "DATA_CORRUPT", "divided by '7', expected a power of two")
+            own = -x[:first].T @ (0.2 - np.eye(5)[y[:first]])  # divided by a power of two
+            assert np.allclose(sums * -(2 ** np.floor(np.log2(then))), own, rtol=1e-5, atol=1e-6), (first, then, way)
+            assert result.closed and np.allclose(found, want, rtol=1e-5, atol=1e-6), (first, then, way, found, want)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         libraries = {dtype: compile_module(module(dtype), os.path.join(folder, dtype + ".so")) for dtype in TYPES}
@@ -210,6 +260,7 @@ def main():
             case.checkpoint_converted_by_tool()
         check_refusals(Case(folder, libraries, "f32", "bf16"), other)
         check_layouts(folder, libraries)
+        check_batches(folder)
 
 
 main()

@@ -1,7 +1,7 @@
 # REQUIRES: numpy, safetensors
 # RUN: %python %s
 """Checkpoints of several ranks: any number of ranks goes on with them, replicated or sharded, also inside a window; other programs can read
-them; and a save that fails on one rank fails on all and leaves the old file.
+them, with batches of another size, too; and a save that fails on one rank fails on all and leaves the old file.
 """
 import json
 import os
@@ -247,6 +247,39 @@ def check_parts(folder):
     return bad
 
 
+# Ranks, mode and options that save in a window of BATCH, and that go on with batches half as large.
+HALVES = [((2, "none", ()), (1, "none", ())), ((2, "none", ()), (2, "optimizer", ())), ((3, "optimizer", EACH), (2, "optimizer", EACH)),
+          ((1, "none", ()), (3, "optimizer", EACH))]
+
+
+def check_halves(folder):
+    """Sums of gradients are divided by a power of two that follows from the terms of the whole batch."""
+    halves, bad, library = [{n: v[i:i + BATCH // 2] for n, v in d.items()} for d in DATA[:3] for i in (0, BATCH // 2)], 0, "halves.so"
+    path = os.path.join(folder, "halves")
+
+    def compiled(batch, accumulate, ranks, mode, options):
+        return compile_module(gpt("--batch", batch, "--accumulate", accumulate), os.path.join(folder, library),
+                              *([mesh_option(dict(data=ranks)), f"--shard={mode}", *options] if ranks > 1 else []))
+
+    def saves(rank):
+        for inputs in DATA[:2]:
+            rank.step(**inputs)
+        rank.trainer.save(path)
+
+    def goes_on(rank, begin=4):
+        if begin:
+            rank.trainer.load(path)
+        result = [rank.step(**inputs) for inputs in halves[begin:]][-1]
+        return np.array([result.window_loss, result.window_weight, result.grad_norm]), result.closed
+
+    (want, _), = run(lambda rank: goes_on(rank, 0), compiled(BATCH // 2, 6, 1, "none", ()), 1)
+    for saver, loader in HALVES:
+        run(saves, compiled(BATCH, K, *saver), saver[0])
+        for found, closed in run(goes_on, compiled(BATCH // 2, K, *loader), loader[0]):
+            bad += check(f"a window of {saver} with half batches of {loader}", closed and np.allclose(found, want, rtol=1e-5), (found, want))
+    return bad
+
+
 def alike(mesh):
     """How many ranks, one after another, have the same rows of a batch."""
     return (mesh or {}).get("model", 1)
@@ -356,7 +389,7 @@ def check_refusals(folder, library):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         bad = check_loads(False, folder) + check_loads(True, folder) + check_other_save(folder)
-        bad += check_each_micro_step(folder) + check_parts(folder)
+        bad += check_each_micro_step(folder) + check_parts(folder) + check_halves(folder)
         library = compile_module(gpt(), os.path.join(folder, "three.so"), "--mesh=data=3", "--shard=optimizer")
         sys.exit(bad + check_failing_saves(folder, library) + check_refusals(folder, library) != 0)
 

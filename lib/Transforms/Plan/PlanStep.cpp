@@ -430,7 +430,15 @@ static void expandPositions(Operation *entry) {
   });
 }
 
-static void planStep(StepOp step) {
+/// What all steps divide the gradient of their loss by, which add to one sum.
+static double findDivisor(ModuleOp module) {
+  for (auto step : module.getOps<StepOp>())
+    for (auto seed : step.getBody().getOps<SeedOp>())
+      return seed.getDivisor().convertToDouble();
+  return 1.0;
+}
+
+static void planStep(StepOp step, double divisor) {
   MLIRContext *context = step.getContext();
   Block &body = step.getBody().front();
   auto yield = cast<train::YieldOp>(body.getTerminator());
@@ -439,11 +447,10 @@ static void planStep(StepOp step) {
 
   StringAttr window = getWindow(step);
   supplyRandom(body, window);
-  double divisor = 1.0;
-  for (auto seed : body.getOps<SeedOp>()) {
-    divisor = seed.getDivisor().convertToDouble();
+  for (auto seed : body.getOps<SeedOp>())
     seed.setWindowAttr(window);
-  }
+  step.setDivisorAttr(
+      divisor == 1.0 ? FloatAttr() : Builder(context).getF64FloatAttr(divisor));
   for (auto store :
        llvm::make_early_inc_range(body.getOps<StoreGradientOp>())) {
     OpBuilder b(store->getContext());
@@ -551,8 +558,9 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
           param.setWindowAttr(getWindow(window));
     declareTensors(module, symbols);
     declareScalars(module, scalarsOf(module));
+    double divisor = findDivisor(module);
     for (auto each : module.getOps<StepOp>()) {
-      planStep(each);
+      planStep(each, divisor);
       nameSlices(each, symbols, /*ema=*/false);
     }
     for (auto eval : module.getOps<EvalOp>()) {

@@ -437,7 +437,9 @@ TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
 // unless gradients are summed over ranks in each micro-step, rank/I/gradient/NAME in
 // place of gradient/NAME. __metadata__ has "trainc.format" ("1"), "trainc.artifact",
 // "trainc.state_hash", "trainc.update" (of all windows together), "trainc.window_entry"
-// (of windows but the first "trainc.window_entry.NAME", by the first entry),
+// (of windows but the first "trainc.window_entry.NAME", by the first entry), in an open window
+// "trainc.divisor", the power of two that the sums of gradients are divided by, for
+// artifacts that divide them by another,
 // "trainc.source.NAME" for the value of a scalar that was not set, and the caller's own
 // pairs as "user.KEY"; and "trainc.checksum", the CRC-32C of the data section (as of RFC
 // 3720), as "crc32c:" and eight hexadecimal digits, which a load compares with the data.

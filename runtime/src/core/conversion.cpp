@@ -469,6 +469,12 @@ trainc_status Conversion::toArtifact() {
   trainer->isSet.swap(plan.isSet);
   setCoordinates(trainer);
   trainer->windowEntries.swap(plan.windowEntries);
+  // Who reads the gradients of a closed window finds what they were.
+  for (uint32_t window = 0; window < d.num_windows; ++window)
+    trainer->scalars[scalarOf(window, TRAINC_SCALAR_READ_SCALE)] /=
+        plan.gradientFactor;
+  if (moved == TRAINC_OK)
+    moved = scaleGradients(trainer, plan.gradientFactor);
   return finish(moved);
 }
 

@@ -329,6 +329,22 @@ static trainc_status readPassed(const trainc_trainer *trainer,
   return TRAINC_OK;
 }
 
+trainc_status trainc::scaleGradients(trainc_trainer *trainer, double factor) {
+  if (factor == 1)
+    return TRAINC_OK;
+  for (const trainc_tensor &tensor : trainer->state.tensors) {
+    auto scale = [&](char *data, uint64_t, uint64_t count) {
+      for (uint64_t i = 0; i < count; ++i)
+        storeElement(tensor.dtype, data, i,
+                     loadElement(tensor.dtype, data, i) * factor);
+      return TRAINC_OK;
+    };
+    if (tensor.role == TRAINC_ROLE_GRADIENT)
+      TRAINC_TRY(forElements(trainer, tensor, Access::Update, scale));
+  }
+  return TRAINC_OK;
+}
+
 static trainc_status readTensors(trainc_trainer *trainer,
                                  const Checkpoint &checkpoint, Plan &plan) {
   Array<char> buffer;
@@ -347,6 +363,8 @@ static trainc_status readTensors(trainc_trainer *trainer,
     trainc_status read = readPassed(trainer, checkpoint, plan);
     status = status == TRAINC_OK ? read : status;
   }
+  if (status == TRAINC_OK)
+    status = scaleGradients(trainer, plan.gradientFactor);
   TRAINC_TRY(trainer->ranks.agree(status));
   return updateComputeCopies(trainer);
 }

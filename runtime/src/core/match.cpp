@@ -3,6 +3,7 @@
 #include "core/match.h"
 #include "core/convert.h"
 #include "core/parts.h"
+#include <math.h>
 
 using namespace trainc;
 
@@ -46,6 +47,7 @@ private:
   void matchTensor(uint32_t index, const char *name, bool required,
                    bool adds = false, bool wanted = true);
   trainc_status matchGradients();
+  trainc_status matchDivisor();
   trainc_status readScalar(const char *name, double &value);
   uint32_t sourceRanks() const;
   uint32_t countTerms(const char *gradient) const;
@@ -232,6 +234,23 @@ trainc_status Matcher::matchGradients() {
   return TRAINC_OK;
 }
 
+/// Sums of an open window are divided by what follows from the terms of their artifact's
+/// loss. Sources that do not say by what are taken as they are.
+trainc_status Matcher::matchDivisor() {
+  const char *text = source.header.findMetadata("trainc.divisor");
+  if (!text || d.divisor == 0)
+    return TRAINC_OK;
+  int exponent;
+  double divisor = strtod(text, nullptr);
+  if (frexp(divisor, &exponent) != 0.5)
+    return fail(TRAINC_DATA_CORRUPT,
+                "%s is damaged: its sums of gradients are divided by '%s', "
+                "expected a power of two",
+                source.name, text);
+  plan.gradientFactor = divisor / d.divisor;
+  return TRAINC_OK;
+}
+
 /// An open window must be one that this artifact can go on with.
 trainc_status Matcher::matchWindow(uint32_t window) {
   double microStep = plan.scalars[scalarOf(window, TRAINC_SCALAR_MICRO_STEP)];
@@ -278,8 +297,10 @@ trainc_status Matcher::matchState() {
     if (checkpointName(d, i, name) && d.tensors[i].role != TRAINC_ROLE_GRADIENT)
       matchTensor(i, name.c_str(), /*required=*/true);
   }
-  if (gradients)
+  if (gradients) {
     TRAINC_TRY(matchGradients());
+    TRAINC_TRY(matchDivisor());
+  }
   for (size_t i = 0; i < used.size(); ++i)
     if (!used[i])
       differences.format("\n  unexpected: '%s'", source.header.tensors[i].name);

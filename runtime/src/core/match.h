@@ -80,10 +80,15 @@ struct Plan {
   /// neither saved nor the artifact's keep.
   Array<double> scalars;
   Array<bool> isSet; // by scalar
+  /// What makes the artifact's of the source's sums of gradients, a power of two.
+  double gradientFactor = 1;
   /// Where scalars are not what they were, or not the artifact's, one line each.
   Text notice;
   Array<uint32_t> windowEntries; // by window
 };
+
+/// Multiplies what this rank has of gradients by a power of two.
+trainc_status scaleGradients(trainc_trainer *trainer, double factor);
 
 /// TRAINC_MISMATCH lists every difference.
 trainc_status matchState(const Source &source, const Target &target,

@@ -80,6 +80,11 @@ static void addMetadata(const trainc_trainer *trainer, uint32_t ranks,
     header.addMetadata(text.c_str(),
                        d.entries[trainer->windowEntries[window]].name);
   }
+  if (inWindow(trainer) && d.divisor != 0) {
+    text.clear();
+    text.format("%.17g", d.divisor);
+    header.addMetadata("trainc.divisor", text.c_str());
+  }
   if (inWindow(trainer) && ranks > 1) {
     text.clear();
     text.format("%u", ranks);

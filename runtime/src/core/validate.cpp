@@ -5,6 +5,7 @@
 #include "core/ranks.h"
 #include "core/safetensors.h"
 #include "core/validator.h"
+#include <math.h>
 
 using namespace trainc;
 
@@ -190,6 +191,9 @@ trainc_status Validator::checkScalars() {
 #define TRAINC_SCALAR(NAME, index, text, init, flags) text,
 #include "trainc/step_abi.def"
   };
+  int exponent;
+  if (d.divisor != 0 && frexp(d.divisor, &exponent) != 0.5)
+    return bad("sums of gradients divided by %g", d.divisor);
   if (d.num_windows < 1 ||
       d.num_scalars / TRAINC_NUM_FIXED_SCALARS < d.num_windows ||
       d.arenas[d.scalar_arena].bytes / 8 < d.num_scalars)

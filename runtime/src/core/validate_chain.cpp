@@ -65,7 +65,8 @@ trainc_status trainc::validateChain(const trainc_descriptor &first,
                first.num_groups == one.num_groups &&
                first.num_entries == one.num_entries &&
                first.num_windows == one.num_windows &&
-               first.num_axes == one.num_axes && same(first.name, one.name);
+               first.num_axes == one.num_axes && first.divisor == one.divisor &&
+               same(first.name, one.name);
   for (uint32_t i = 0; equal && i < one.num_axes; ++i)
     equal = first.axes[i].size == one.axes[i].size;
   for (uint32_t i = 0; equal && i < one.num_tensors; ++i)

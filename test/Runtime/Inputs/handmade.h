@@ -299,7 +299,7 @@ const trainc_descriptor trainc_descriptor_handmade = {
     "handmade", "by hand", "x86_64-linux-gnu", "x86-64", "+64bit,+sse2",
     1, 2, 0, 7, NUM_TENSORS, NUM_SCALARS, 1, 2, 6, SCALARS, WORKSPACE, 0, 1,
     arenas, tensors, scalars, groups, entries, kernels, &functions, NULL,
-    TRAINC_TARGET_CPU, 0, NULL, NULL};
+    TRAINC_TARGET_CPU, 0, NULL, NULL, 0};
 
 /// Reproducible examples; batch `number` of any count of them.
 static inline void make_batch(unsigned number, float *x, int32_t *y) {

@@ -155,3 +155,24 @@ train.step @critic(%x: tensor<4xf32>) trains([@b]) clip(global_norm<1.0>) {
   %s = nn.reduce sum %x dims [0] : tensor<4xf32>
   train.yield loss(%s) : tensor<f32>
 }
+
+// -----
+
+// All steps say what the sums of gradients are divided by, also one whose loss depends on nothing that it trains.
+// CHECK-LABEL: train.step @none
+// CHECK-SAME: divisor = 4.000000e+00 : f64
+// CHECK: %[[FOUR:.*]] = nn.constant dense<4.000000e+00>
+// CHECK: nn.div %[[FOUR]],
+// CHECK-LABEL: train.step @some
+// CHECK-SAME: divisor = 4.000000e+00 : f64
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<f32> init(ones) optimizer(@o)
+train.step @none(%x: tensor<f32>) {
+  train.store_gradient %x into @w : tensor<f32>
+  train.yield loss(%x) : tensor<f32>
+}
+train.step @some(%x: tensor<f32>) {
+  %seed = train.seed 4.0 : tensor<f32>
+  train.store_gradient %seed into @w : tensor<f32>
+  train.yield loss(%x) : tensor<f32>
+}

@@ -58,7 +58,8 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     Dimensions without a list are not split. Shapes are global: those of all parts
     together, until `train-partition` gives every rank its part. It sets `over`, the axes
     over which loss and weight are sums of those of the ranks, and `loss_terms`, of how
-    many terms the loss of all ranks is a sum.
+    many terms the loss of all ranks is a sum. `train-plan-step` sets `divisor`, that of
+    `train.seed`, if it is not 1: sums of gradients are stored divided by it.
 
     (C1) the body ends in train.yield with a loss, a scalar of float type, which may be
     left out with gradients among the inputs; (C2) k is from 1 to 2^31 - 1; (C3) the clip is > 0 and finite; (C4)
@@ -94,7 +95,7 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
                        OptionalAttr<DenseF64ArrayAttr>:$loss_scale_rule,
                        OptionalAttr<ArrayAttr>:$input_splits, OptionalAttr<ArrayAttr>:$output_splits,
                        OptionalAttr<StrArrayAttr>:$over,
-                       OptionalAttr<I64Attr>:$loss_terms,
+                       OptionalAttr<I64Attr>:$loss_terms, OptionalAttr<F64Attr>:$divisor,
                        OptionalAttr<ArrayAttr>:$trained);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
