@@ -341,7 +341,7 @@ class Step:
             return {name: self._read(i, as_torch) for name, i in self._tensors.items()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
-        """Copies arrays or tensors into parameters and buffers of their names; optimizer states stay.
+        """Copies arrays or tensors into parameters and buffers of their names; optimizer states stay, but for averages before any update.
 
         Floating types convert into each other (to nearest even), all others only to themselves. Shapes that differ,
         and with `strict` names that one side lacks, are a MismatchError that lists them all; nothing has changed then.
@@ -363,8 +363,12 @@ class Step:
         if wrong:
             raise MismatchError("the state dict does not fit the step:\n  " + "\n  ".join(wrong))
         with self._trainer.lock:
-            for i, v in views.items():
-                self._write(i, v)
+            begins = not any(self._trainer.scalar(full) for full in self._scalars if f".{full}".endswith(".update"))
+            for name, i in self._tensors.items():
+                average = self._trainer.tensors.get(("state", name, "ema")) if begins else None
+                for index in (i, average):
+                    if i in views and index is not None:
+                        self._write(index, views[i])
         return LoadResult(missing, unexpected)
 
     def _without_ties(self, state: Mapping[str, Any]) -> tuple[dict, list]:
@@ -506,7 +510,7 @@ class Step:
             warn("\n".join(lines))
 
     def load_weights(self, path: str | os.PathLike) -> None:
-        """Loads parameters, and buffers as far as the safetensors file has them; all else stays."""
+        """Loads parameters, and buffers as far as the safetensors file has them; all else stays, but for averages before any update."""
         self._trainer.load_parameters(path)
 
     def set_metadata(self, key: str, value: str | None) -> None:

@@ -307,6 +307,48 @@ def with_comma(path, folder):
         assert b'"trainc.source.slow.lr":"0.1' in file.read()
 
 
+AVERAGED = """train.optimizer @o = sgd<lr = 0.5> ema(0.75)
+train.param @w : tensor<3xf32> init(normal<0.5>) optimizer(@o)
+train.param @rest : tensor<2xf32> init(normal<0.5>) optimizer(@o)
+train.step @step(%x: tensor<3xf32>) {
+  %w = train.read @w : tensor<3xf32>
+  %rest = train.read @rest : tensor<2xf32>
+  %m = nn.mul %w, %x : tensor<3xf32>, tensor<3xf32>
+  %s = nn.reduce sum %m dims [0] : tensor<3xf32>
+  %r = nn.reduce sum %rest dims [0] : tensor<2xf32>
+  %zero = nn.mul %r, %s : tensor<f32>, tensor<f32>
+  %l = nn.add %s, %zero : tensor<f32>, tensor<f32>
+  train.yield loss(%l) : tensor<f32>
+}
+"""
+
+
+def averages(folder):
+    """They begin at what is loaded before the first update, and go on behind it."""
+    path, weights = os.path.join(folder, "averaged.so"), os.path.join(folder, "averaged.safetensors")
+    with open(path[:-3] + ".mlir", "w") as f:
+        f.write(AVERAGED)
+    trainc.compile(path[:-3] + ".mlir", path)
+    values, x = np.array([1, 2, 3], "f"), np.zeros(3, "f")
+    with trainc.load(path, threads=1, seed=3) as step:
+        assert np.array_equal(step.read("w", "ema"), step.read("w")) and np.array_equal(step.read("rest", "ema"), step.read("rest"))
+        step.write("w", values)
+        step.save(weights)
+    for how in ("file", "dict", "parts"):
+        with trainc.load(path, {"file": weights, "dict": {"w": values, "rest": x[:2]}, "parts": None}[how], threads=1, seed=4) as step:
+            if how == "parts":
+                drawn = step.read("rest")
+                step.load_state_dict({"w": values}, strict=False)
+                assert np.array_equal(step.read("rest", "ema"), drawn)
+            assert np.array_equal(step.read("w", "ema"), values), (how, step.read("w", "ema"))
+            step(x)
+            assert np.array_equal(step.read("w", "ema"), values)
+            before = step.read("rest", "ema")
+            step.load_weights(weights)
+            step.load_state_dict({"rest": x[:2]}, strict=False)
+            assert np.array_equal(step.read("rest", "ema"), before) and not step.read("rest").any()
+
+
 def closing(path):
     step = trainc.load(path, threads=1)
     result = step(X, Y)
@@ -334,4 +376,5 @@ with tempfile.TemporaryDirectory() as temporary:
     loading(library, temporary)
     interrupted(library)
     with_comma(library, temporary)
+    averages(temporary)
     closing(library)

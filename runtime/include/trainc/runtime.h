@@ -513,7 +513,8 @@ TRAINC_API trainc_status trainc_load(trainc_trainer *trainer, const char *path);
 TRAINC_API const char *trainc_load_notice(const trainc_trainer *trainer);
 
 /// Loads parameters, and buffers as far as the file has them, by name; other
-/// tensors of the file are ignored, states and scalars stay. Checks as
+/// tensors of the file are ignored, states and scalars stay. But while no update was
+/// made, the moving average of a parameter begins anew at what is loaded. Checks as
 /// trainc_load does.
 TRAINC_API trainc_status trainc_load_parameters(trainc_trainer *trainer,
                                                 const char *path);

@@ -434,8 +434,10 @@ trainc_status Conversion::match(Plan &plan) {
         return TRAINC_OK;
       },
       &context};
-  Target target = {next->artifact, /*ranks=*/nullptr, after.tensors,
-                   /*gradients=*/true, options.include_integers != 0};
+  Target target = {next->artifact,     /*ranks=*/nullptr,
+                   after.tensors,
+                   /*gradients=*/true, options.include_integers != 0,
+                   /*averages=*/false};
   TRAINC_TRY(matchState(source, target, plan));
   for (const Match &match : plan.tensors)
     pairs.push({origins[match.from - header.tensors.data()].tensor, match.to});

@@ -398,9 +398,12 @@ static trainc_status agreeOnFile(const trainc_trainer *trainer,
 }
 
 static Target targetOf(const trainc_trainer *trainer) {
-  return {trainer->artifact, &trainer->ranks, trainer->state.tensors,
+  return {trainer->artifact,
+          &trainer->ranks,
+          trainer->state.tensors,
           /*gradients=*/false,
-          /*integers=*/false};
+          /*integers=*/false,
+          /*averages=*/positionOf(trainer).update == 0};
 }
 
 trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
@@ -438,6 +441,7 @@ const char *trainc_load_notice(const trainc_trainer *trainer) {
 trainc_status trainc_load_parameters(trainc_trainer *trainer,
                                      const char *path) {
   DefaultFloats floats;
+  TRAINC_TRY(settle(trainer));
   Checkpoint checkpoint(trainer);
   Plan plan;
   bool broken = trainer->broken;

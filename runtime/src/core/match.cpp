@@ -316,6 +316,10 @@ trainc_status Matcher::matchParameters() {
   for (uint32_t i = 0; i < d.num_tensors; ++i) {
     uint32_t role = d.tensors[i].role;
     name.clear();
+    // An average starts at the parameter's initial value.
+    if (target.averages && role == TRAINC_ROLE_STATE &&
+        !strcmp(d.tensors[i].state, "ema"))
+      matchTensor(i, d.tensors[i].name, /*required=*/false);
     if (role != TRAINC_ROLE_STATE && role != TRAINC_ROLE_GRADIENT &&
         checkpointName(d, i, name))
       matchTensor(i, name.c_str(), /*required=*/role != TRAINC_ROLE_BUFFER);

@@ -64,6 +64,7 @@ struct Target {
   const Array<trainc_tensor> &tensors;
   bool gradients; // even outside of a window
   bool integers;  // may become other types
+  bool averages;  // begin at parameters that are loaded
 };
 
 struct Match {
