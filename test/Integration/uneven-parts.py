@@ -1,7 +1,7 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """What fills up parts of dimensions that do not divide counts nothing: not in losses and their weights, nor in sums by index, and norms
-without eps have a finite gradient. Losses, weights, gradient norms and parameters of 2 and 3 ranks are those of one, in f64 to 1e-11.
+without eps have a finite gradient, as have optimizers without eps a finite update. Losses, weights, gradient norms and parameters of 2 and 3 ranks are those of one, in f64 to 1e-11.
 """
 import os
 import sys
@@ -74,6 +74,47 @@ train.eval @eval(%y: {X}, %ids: {IDS}) -> ("table") {{
 """
 
 
+# Of a gradient of 0 they make 0 / 0. The layers are a colwise and a rowwise one.
+WITHOUT_EPS = ["adam<lr = 0.01, eps = 0.0>", "adamw<lr = 0.01, eps = 0.0> ema(0.9)", "rmsprop<lr = 0.01, eps = 0.0>",
+               "adamax<lr = 0.01, eps = 0.0>", "adadelta<lr = 1.0, eps = 0.0>", "lamb<lr = 0.01, eps = 0.0>"]
+LAYERS = """
+train.mesh @mesh(data = 1, model = 1)
+train.optimizer @o = OPTIMIZER
+train.param @p : tensor<7x5xf64> init(normal<1.0>) optimizer(@o) split([], [model])
+train.param @v : tensor<5x3xf64> init(normal<1.0>) optimizer(@o) split([model])
+train.step @step(%x: tensor<6x7xf64> split([data])) {
+  %p = train.read @p : tensor<7x5xf64>
+  %v = train.read @v : tensor<5x3xf64>
+  %h = nn.linear %x, %p : tensor<6x7xf64>, tensor<7x5xf64>
+  %a = nn.gelu %h erf : tensor<6x5xf64>
+  %z = nn.linear %a, %v : tensor<6x5xf64>, tensor<5x3xf64>
+  %q = nn.mul %z, %z : tensor<6x3xf64>, tensor<6x3xf64>
+  %l = nn.reduce sum %q dims [0, 1] : tensor<6x3xf64>
+  train.yield loss(%l) : tensor<f64>
+}
+"""
+BATCH = RNG.random((6, COLUMNS))
+
+
+def updating(rank):
+    results = [rank.step(x=BATCH) for _ in range(4)]
+    return np.array([(r.window_loss, r.grad_norm, r.skipped) for r in results if r.closed]), rank.tensors()
+
+
+def check_updates(folder):
+    bad, path = 0, os.path.join(folder, "updates.so")
+    for optimizer in WITHOUT_EPS:
+        text = LAYERS.replace("OPTIMIZER", optimizer)
+        want, = run(updating, compile_module(text, path), 1)
+        for mesh, options in ((dict(model=2), ()), (dict(model=3), ("--disable-pass=train-fuse-optimizer",)),
+                              (dict(data=2, model=2), ("--shard=optimizer",))):
+            results = run(updating, compile_module(text, path, mesh_option(mesh), *options), int(np.prod(list(mesh.values()))),
+                          alike=mesh["model"])
+            worst = max(difference(result, want) for result in results)
+            bad += check(f"{optimizer}, {mesh} {' '.join(options)}: off by {worst:.1e}", worst <= BAR)
+    return bad
+
+
 def training(rank):
     trainer, numbers = rank.trainer, []
     for _ in range(2):
@@ -89,7 +130,8 @@ def difference(got, want):
 
 
 def main():
-    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        bad = check_updates(folder)
     for name, (body, splits) in CASES.items():
         for split in splits:
             text = MODULE.replace("BODY", body).replace("SPLIT", split) + EVAL

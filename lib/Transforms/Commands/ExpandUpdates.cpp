@@ -165,9 +165,12 @@ static void expandUpdate(UpdateOp op, const UpdateGroup &group,
   bool scaled = !optimizer.getScaled().empty();
   addInputs(first, e, /*last=*/!scaled);
   OpBuilder inner = OpBuilder::atBlockEnd(first.block);
+  if (hasPadding(param))
+    e.padding = buildPadding(inner, loc, e);
   SmallVector<Value> values = buildFirstRegion(inner, loc, optimizer, e);
   if (!scaled)
     return finishUpdate(first, op, optimizer, param, symbols, e, values);
+  values.front() = keepPadding(inner, loc, e, values.front(), e.parameter);
 
   // The direction and the states, then norms, then the second region.
   SmallVector<Type> types(values.size(), wide);

@@ -270,7 +270,10 @@ std::pair<Value, Value> SegmentUpdate::buildNorms() {
   UpdateElement e;
   addInputs(code, e, /*last=*/false);
   OpBuilder inner = code.builder();
+  if (llvm::any_of(params, hasPadding))
+    e.padding = buildPadding(inner, loc, e);
   Value direction = buildFirstRegion(inner, loc, optimizer, e).front();
+  direction = keepPadding(inner, loc, e, direction, e.parameter);
   train::YieldOp::create(inner, loc, ValueRange{e.parameter, direction},
                          Value(), Value());
   auto op = sumSquares(b, loc, code, params, groupOf, groups.size(), sharding,
@@ -411,9 +414,13 @@ LogicalResult SegmentUpdate::expand() {
   if (stored)
     addRandom(code, e);
   inner = code.builder();
+  if (llvm::any_of(params, hasPadding))
+    e.padding = buildPadding(inner, loc, e);
   SmallVector<Value> values = buildFirstRegion(inner, loc, optimizer, e);
   if (e.direction)
     values.front() = e.direction;
+  else if (scaled)
+    values.front() = keepPadding(inner, loc, e, values.front(), e.parameter);
   if (scaled)
     values = buildSecondRegion(inner, loc, optimizer, e, values);
   SmallVector<Value> old{e.parameter};

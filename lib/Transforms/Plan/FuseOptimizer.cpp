@@ -9,6 +9,7 @@
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Plan/Passes.h"
 #include "trainc/Transforms/Plan/PlanValues.h"
+#include "trainc/Transforms/Plan/UpdateRule.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -83,6 +84,7 @@ static SmallVector<Member> membersOf(UpdateOp update, SymbolTable &symbols) {
       Member *member = llvm::find_if(members, [&](Member &other) {
         return other.group.scale == group.scale &&
                other.optimizer == optimizer && other.copies == copies &&
+               hasPadding(other.param) == hasPadding(param) &&
                other.param.getTensorType().getElementType() ==
                    param.getTensorType().getElementType();
       });
@@ -108,6 +110,7 @@ static bool sameCode(Member &a, Member &b) {
   return a.param.getTensorType().getElementType() ==
              b.param.getTensorType().getElementType() &&
          a.param.getPartAxes() == b.param.getPartAxes() &&
+         hasPadding(a.param) == hasPadding(b.param) &&
          x.getStateNames() == y.getStateNames() &&
          x.getEma().has_value() == y.getEma().has_value() &&
          !a.group.limit == !b.group.limit && a.copies == b.copies &&

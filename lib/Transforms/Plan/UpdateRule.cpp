@@ -247,7 +247,37 @@ Value trainc::buildPlaceStep(OpBuilder &b, Location loc, Value index, Value row,
   return arith::AddIOp::create(b, loc, whole, start);
 }
 
+bool trainc::hasPadding(ParamOp param) {
+  ArrayAttr axes = param.getPartAxes();
+  return !axes.empty() &&
+         param.getTensorType().getNumElements() *
+                 getMesh(param->getParentOfType<ModuleOp>()).getCount(axes) !=
+             param.getWholeType().getNumElements();
+}
+
+Value trainc::buildPadding(OpBuilder &b, Location loc, const UpdateElement &e) {
+  auto isZero = [&](Value x) {
+    return arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, x,
+                                 nn::splatConstant(b, loc, x.getType(), 0.0));
+  };
+  Value parameter = isZero(e.parameter), gradient = isZero(e.gradient);
+  return arith::AndIOp::create(b, loc, parameter, gradient);
+}
+
+Value trainc::keepPadding(OpBuilder &b, Location loc, const UpdateElement &e,
+                          Value value, Value old) {
+  if (!e.padding)
+    return value;
+  // x - x is not a number where x is not finite.
+  Value rest = arith::SubFOp::create(b, loc, value, value);
+  Value keeps =
+      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNO, rest, rest);
+  keeps = arith::AndIOp::create(b, loc, e.padding, keeps);
+  return arith::SelectOp::create(b, loc, keeps, old, value);
+}
+
 Value trainc::buildGuard(OpBuilder &b, Location loc, const UpdateElement &e,
                          Value value, Value old) {
+  value = keepPadding(b, loc, e, value, old);
   return arith::SelectOp::create(b, loc, e.finite, value, old);
 }

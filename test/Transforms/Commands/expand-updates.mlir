@@ -152,3 +152,41 @@ train.list @stochastic of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
   train.update [@o] [[@a, @b]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>) stochastic
   train.return
 }
+
+// -----
+
+// What is not finite in padding, which is 0 and has a gradient of 0, stays 0: ranks have 3 of 5 elements. In a direction
+// before its norm is taken.
+// CHECK-LABEL: train.list @uneven
+// CHECK: nn.map
+// CHECK: ^bb0(%[[P:.*]]: f32, %[[G:.*]]: f32,
+// CHECK: %[[ZERO:.*]] = arith.cmpf oeq, %[[P]], %{{.*}} : f32
+// CHECK: %[[NONE:.*]] = arith.cmpf oeq, %[[G]], %{{.*}} : f32
+// CHECK: %[[PADDING:.*]] = arith.andi %[[ZERO]], %[[NONE]] : i1
+// CHECK: %[[NEW:.*]] = arith.divf
+// CHECK: %[[REST:.*]] = arith.subf %[[NEW]], %[[NEW]] : f32
+// CHECK: %[[NAN:.*]] = arith.cmpf uno, %[[REST]], %[[REST]] : f32
+// CHECK: %[[KEEPS:.*]] = arith.andi %[[PADDING]], %[[NAN]] : i1
+// CHECK: %[[KEPT:.*]] = arith.select %[[KEEPS]], %[[P]], %[[NEW]] : f32
+// CHECK: arith.select %{{.*}}, %[[KEPT]], %[[P]] : f32
+// CHECK: nn.yield
+// CHECK-NOT: arith.cmpf
+train.mesh @mesh(model = 2)
+train.optimizer @o(%p: f32, %g: f32) {
+  %q = arith.divf %p, %g : f32
+  train.yield %q : f32
+}
+train.param @w : tensor<3xf32> init(ones) optimizer(@o) split([model]) of tensor<5xf32>
+train.param @v : tensor<3xf32> init(ones) optimizer(@o) split([model]) of tensor<6xf32>
+train.arena @arena.master.f32.model master {
+  train.slice @w : tensor<3xf32>
+  train.slice @v : tensor<3xf32>
+}
+train.arena @arena.grad.f32.model gradient {
+  train.slice @w : tensor<3xf32>
+  train.slice @v : tensor<3xf32>
+}
+train.list @uneven of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  train.update [@o] [[@w, @v]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>)
+  train.return
+}

@@ -193,3 +193,34 @@ train.list @stochastic of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
   train.update [@o] [[@a, @b]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>) stochastic
   train.return
 }
+
+// -----
+
+// Parameters with padding in their parts have a pass of their own, in which what is not finite there stays 0.
+// CHECK-LABEL: train.list @uneven
+// CHECK: train.segment_map
+// CHECK: lengths = [3]
+// CHECK: arith.cmpf uno
+// CHECK: train.segment_map
+// CHECK: lengths = [3]
+// CHECK-NOT: arith.cmpf
+// CHECK: train.return
+train.mesh @mesh(model = 2)
+train.optimizer @o(%p: f32, %g: f32) {
+  %q = arith.divf %p, %g : f32
+  train.yield %q : f32
+}
+train.param @w : tensor<3xf32> init(ones) optimizer(@o) split([model]) of tensor<5xf32>
+train.param @v : tensor<3xf32> init(ones) optimizer(@o) split([model]) of tensor<6xf32>
+train.arena @arena.master.f32.model master {
+  train.slice @w : tensor<3xf32>
+  train.slice @v : tensor<3xf32>
+}
+train.arena @arena.grad.f32.model gradient {
+  train.slice @w : tensor<3xf32>
+  train.slice @v : tensor<3xf32>
+}
+train.list @uneven of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  train.update [@o] [[@w, @v]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>)
+  train.return
+}

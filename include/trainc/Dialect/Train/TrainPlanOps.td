@@ -197,7 +197,9 @@ def Train_UpdateOp : Train_Op<"update", [AttrSizedOperandSegments, MemoryEffects
     For each parameter: gradient = stored gradient x scale (clamped to +- limit if that
     is given), then the optimizer's region, then parameter, states and average are
     written. Nothing changes unless `finite`. `t` is the 1-based number of the update. There is a
-    group of parameters for each optimizer, with a scale, and a limit, of its own.
+    group of parameters for each optimizer, with a scale, and a limit, of its own. Of parameters
+    whose parts are uneven, elements that are 0 with a gradient of 0, as their padding is, keep what
+    would not be finite (0 / 0 without eps), and their direction is 0 then.
 
     In each arena of `copies` that has a slice of the parameter's name, the new value is
     written as well, rounded to the arena's type. With `stochastic` parameters of bf16 or

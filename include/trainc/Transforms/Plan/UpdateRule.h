@@ -55,9 +55,22 @@ struct UpdateElement {
   mlir::Value average, decay;            // as parameter, f64; null: no average
   mlir::Value parameterNorm, directionNorm; // as parameter; for a second region
   mlir::Value direction;    // made before of the whole matrix, or null
+  mlir::Value padding;      // i1: perhaps it fills up a part; null: it does not
   nn::RandomCounter random; // null index: rounded to the nearest
   llvm::SmallVector<mlir::Value> copies; // in arenas of copies, before
 };
+
+/// Whether ranks have parts of `param` with padding in them.
+bool hasPadding(train::ParamOp param);
+
+/// Whether an element may be padding, which is 0 and has a gradient of 0.
+mlir::Value buildPadding(mlir::OpBuilder &b, mlir::Location loc,
+                         const UpdateElement &element);
+
+/// `old` where `value` is not finite in what may be padding (0 / 0, say), else `value`.
+mlir::Value keepPadding(mlir::OpBuilder &b, mlir::Location loc,
+                        const UpdateElement &element, mlir::Value value,
+                        mlir::Value old);
 
 /// The element type of `param` if `update` rounds it by chance, else null.
 mlir::Type stochasticType(train::UpdateOp update, train::ParamOp param);
@@ -103,7 +116,7 @@ mlir::Value buildPlaceStep(mlir::OpBuilder &b, mlir::Location loc,
                            mlir::Value index, mlir::Value row,
                            mlir::Value segment, mlir::Value start);
 
-/// `value` where the gradients are finite, else `old`.
+/// `value` where the gradients are finite, else `old`. So is what may be padding.
 mlir::Value buildGuard(mlir::OpBuilder &b, mlir::Location loc,
                        const UpdateElement &element, mlir::Value value,
                        mlir::Value old);
