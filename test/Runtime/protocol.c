@@ -143,6 +143,22 @@ static void test_errors(trainc_artifact *a) {
   EXPECT(trainc_bind_output(t, 1, 0, logits, 8), TRAINC_INVALID_ARGUMENT);
   // CHECK: TRAINC_INVALID_ARGUMENT: 'logits' of entry 'eval' is 32x10xf32: expected 1280 bytes, got 8
 
+  // An output where an input is read.
+  const void *own;
+  OK(trainc_output_data(t, 1, 0, &own));
+  OK(trainc_bind_input(t, 1, 0, x, sizeof x));
+  OK(trainc_bind_output(t, 1, 0, x + 8, sizeof logits));
+  EXPECT(trainc_eval(t, 1), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: input 'x' and output 'logits' of entry 'eval' overlap in memory; expected memory of its own for each
+  OK(trainc_bind_output(t, 1, 0, NULL, 0));
+  OK(trainc_eval(t, 1));
+  OK(trainc_bind_input(t, 1, 0, (const float *)own - 8, sizeof x));
+  EXPECT(trainc_eval(t, 1), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: input 'x' and output 'logits' of entry 'eval' overlap in memory
+  OK(trainc_bind_output(t, 1, 0, logits, sizeof logits));
+  OK(trainc_bind_input(t, 1, 0, x, sizeof x));
+  OK(trainc_eval(t, 1));
+
   OK(trainc_bind_input(t, 0, 0, x, sizeof x));
   OK(trainc_bind_input(t, 0, 1, y, sizeof y));
   y[3] = -100; // ignored

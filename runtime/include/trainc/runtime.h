@@ -272,7 +272,8 @@ TRAINC_API uint32_t trainc_trainer_threads(const trainc_trainer *trainer);
 
 /// Lends `bytes` bytes as input `index` of `entry`: dense, row major, of the
 /// port's type, aligned to an element. They are read by every later run of the
-/// entry until another binding, and never written. `bytes` must be exact.
+/// entry until another binding, and never written. `bytes` must be exact. A run is
+/// refused (TRAINC_INVALID_ARGUMENT) while an input overlaps an output of its entry.
 ///
 /// The gradient of a parameter that is an input (`gradient(@p)`) may stand where
 /// trainc_tensor_data says that the parameter's gradient is: then it is not
@@ -295,8 +296,8 @@ TRAINC_API trainc_status trainc_port_part(const trainc_trainer *trainer,
                                           uint32_t *out_part,
                                           uint32_t *out_parts);
 
-/// Lends memory for output `index` of `entry`. An output without a binding gets
-/// memory of the trainer. A null `data` goes back to that.
+/// Lends memory for output `index` of `entry`, which no input overlaps. An output
+/// without a binding gets memory of the trainer. A null `data` goes back to that.
 TRAINC_API trainc_status trainc_bind_output(trainc_trainer *trainer,
                                             uint32_t entry, uint32_t index,
                                             void *data, uint64_t bytes);

@@ -365,14 +365,20 @@ trainc_status trainc_port_part(const trainc_trainer *trainer, uint32_t entry,
   return TRAINC_OK;
 }
 
-/// Does `data` lie in memory of gradients? On a GPU an address of the device may.
-static bool isGradientMemory(const State &state, const void *data) {
-  const char *at = static_cast<const char *>(data);
+/// Do `bytes` bytes from `a` on and `others` bytes from `b` on overlap?
+static bool overlap(const void *a, uint64_t bytes, const void *b,
+                    uint64_t others) {
+  auto x = reinterpret_cast<uintptr_t>(a), y = reinterpret_cast<uintptr_t>(b);
+  return x < y + others && y < x + bytes;
+}
+
+/// Is any of `data` in memory of gradients? On a GPU an address of the device may be.
+static bool isGradientMemory(const State &state, const void *data,
+                             uint64_t bytes) {
   for (size_t i = 0; i < state.arenas.size(); ++i) {
-    const char *base = state.pages[i].data();
     uint32_t role = state.arenas[i].role;
     if ((role == TRAINC_ROLE_GRADIENT || role == TRAINC_ROLE_MERGED) &&
-        at >= base && at < base + state.arenas[i].bytes)
+        overlap(data, bytes, state.pages[i].data(), state.arenas[i].bytes))
       return true;
   }
   return false;
@@ -388,19 +394,20 @@ trainc_status trainc_bind_input(trainc_trainer *trainer, uint32_t entry,
     return fail(TRAINC_INVALID_ARGUMENT, "input '%s' of entry '%s' is null",
                 port->name, e->name);
   TRAINC_TRY(checkData(*e, *port, data, bytes));
-  bool gradient = isGradientMemory(trainer->state, data);
+  bool gradient = isGradientMemory(trainer->state, data, bytes);
   if (e->accumulate > 1 && gradient)
     return fail(TRAINC_INVALID_ARGUMENT,
                 "input '%s' of entry '%s' lies in the memory of gradients, to "
                 "which %u micro-steps add; expected other memory",
                 port->name, e->name, e->accumulate);
+  EntryState &state = trainer->entries[entry];
+  state.apart &= state.ports[index] == data;
   if (trainer->gpu) {
     cuda::bindInput(trainer, entry, index, data, /*onDevice=*/gradient);
     return TRAINC_OK;
   }
-  trainer->entries[entry].ports[index] = const_cast<void *>(data);
-  setBase(trainer->entries[entry], trainer->d->num_arenas + index,
-          const_cast<void *>(data));
+  state.ports[index] = const_cast<void *>(data);
+  setBase(state, trainer->d->num_arenas + index, const_cast<void *>(data));
   return TRAINC_OK;
 }
 
@@ -468,10 +475,11 @@ trainc_status trainc_bind_output(trainc_trainer *trainer, uint32_t entry,
   TRAINC_TRY(getPort(trainer, entry, /*output=*/true, index, &e, &port));
   if (data)
     TRAINC_TRY(checkData(*e, *port, data, bytes));
-  trainer->entries[entry].ports[e->num_inputs + index] = data;
+  EntryState &state = trainer->entries[entry];
+  state.apart = false;
+  state.ports[e->num_inputs + index] = data;
   if (!trainer->gpu)
-    setBase(trainer->entries[entry],
-            trainer->d->num_arenas + e->num_inputs + index, data);
+    setBase(state, trainer->d->num_arenas + e->num_inputs + index, data);
   return TRAINC_OK;
 }
 
@@ -488,6 +496,26 @@ trainc_status trainc_output_data(trainc_trainer *trainer, uint32_t entry,
   return TRAINC_OK;
 }
 
+/// Inputs are read until a run ends: no output may be written where one stands.
+static trainc_status checkApart(trainc_trainer *trainer, uint32_t entry) {
+  const trainc_entry &e = trainer->d->entries[entry];
+  EntryState &state = trainer->entries[entry];
+  for (uint32_t i = 0; i < e.num_inputs; ++i)
+    for (uint32_t k = 0; k < e.num_outputs; ++k) {
+      void *output = state.ports[e.num_inputs + k];
+      if (!trainer->gpu)
+        output = state.bases[trainer->d->num_arenas + e.num_inputs + k];
+      if (output && overlap(state.ports[i], e.inputs[i].bytes, output,
+                            e.outputs[k].bytes))
+        return fail(TRAINC_INVALID_ARGUMENT,
+                    "input '%s' and output '%s' of entry '%s' overlap in "
+                    "memory; expected memory of its own for each",
+                    e.inputs[i].name, e.outputs[k].name, e.name);
+    }
+  state.apart = true;
+  return TRAINC_OK;
+}
+
 trainc_status trainc::prepareEntry(trainc_trainer *trainer, uint32_t entry) {
   const trainc_entry &e = trainer->d->entries[entry];
   for (uint32_t i = 0; i < e.num_inputs; ++i)
@@ -495,8 +523,9 @@ trainc_status trainc::prepareEntry(trainc_trainer *trainer, uint32_t entry) {
       return fail(TRAINC_INVALID_ARGUMENT,
                   "input '%s' of entry '%s' is not bound", e.inputs[i].name,
                   e.name);
-  return trainer->gpu ? cuda::prepareEntry(trainer, entry)
-                      : placeOutputs(trainer, entry);
+  TRAINC_TRY(trainer->gpu ? cuda::prepareEntry(trainer, entry)
+                          : placeOutputs(trainer, entry));
+  return trainer->entries[entry].apart ? TRAINC_OK : checkApart(trainer, entry);
 }
 
 trainc_status trainc_operand_read(const trainc_trainer *trainer, uint32_t entry,

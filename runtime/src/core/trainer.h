@@ -89,7 +89,8 @@ struct EntryState {
   Array<void *> ports;
   Array<size_t> firstUse; // per base, into uses; one more at the end
   Array<BaseUse> uses;
-  Pages outputs; // of outputs without a binding
+  Pages outputs;      // of outputs without a binding
+  bool apart = false; // no input overlaps an output
 };
 
 struct UserPair {
