@@ -283,7 +283,8 @@ Constant *Writer::ports(const std::vector<PortRow> &rows) {
                                     .rank = u32(row.dims.size()),
                                     .dims = numbers(row.dims),
                                     .bytes = u64(row.bytes),
-                                    .splits = numbers(row.splits)}));
+                                    .splits = numbers(row.splits),
+                                    .gradient = u64(row.gradient)}));
   return array(result);
 }
 

@@ -27,6 +27,8 @@ struct Gatherer {
 
   void gatherMesh();
   std::vector<int64_t> splitsOf(size_t rank, mlir::Attribute split);
+  uint64_t gradientOf(train::StepOp step, llvm::StringRef param,
+                      const PortRow &input);
   uint32_t maskOf(mlir::ArrayAttr axes);
   void gatherArenas();
   void gatherTensors();

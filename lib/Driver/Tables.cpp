@@ -242,6 +242,19 @@ std::vector<int64_t> Gatherer::splitsOf(size_t rank, Attribute split) {
   return any ? cuts : std::vector<int64_t>();
 }
 
+/// The number + 1 of the gradient in whose memory `input`, which is one of `param`, may
+/// stand; 0 if it is of another type, or sums of several micro-steps are there.
+uint64_t Gatherer::gradientOf(StepOp step, StringRef param,
+                              const PortRow &input) {
+  for (auto [i, row] : llvm::enumerate(tables.tensors))
+    if (row.role == TRAINC_ROLE_GRADIENT && row.name == param)
+      return step.getAccumulate() == 1 && row.dtype == input.dtype &&
+                     row.bytes == input.bytes
+                 ? i + 1
+                 : 0;
+  return 0;
+}
+
 void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
   EntryRow entry;
   auto inputSplits = op->getAttrOfType<ArrayAttr>("input_splits");
@@ -265,6 +278,10 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
       entry.inputs.back().splits =
           splitsOf(entry.inputs.back().dims.size(),
                    inputSplits[argument.getArgNumber()]);
+    if (auto step = dyn_cast<StepOp>(op))
+      if (auto param = step.getInputGradient(argument.getArgNumber()))
+        entry.inputs.back().gradient =
+            gradientOf(step, param.getValue(), entry.inputs.back());
     llvm::append_range(entry.checks, findIndexChecks(argument));
   }
   auto outputs = cast<train::YieldOp>(body.front().getTerminator()).getValues();

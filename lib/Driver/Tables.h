@@ -55,6 +55,7 @@ struct PortRow {
   std::vector<int64_t> dims;
   uint64_t bytes;
   std::vector<int64_t> splits; // per dimension; empty: whole
+  uint64_t gradient = 0;       // number of the tensor that it may stand in + 1
 };
 
 struct KernelRow {

@@ -31,7 +31,7 @@ def _structure(name, fields):
 
 
 Port = _structure("Port", [(c_char_p, "name"), (c_uint32, "dtype rank"), (POINTER(c_int64), "dims"),
-                           (c_uint64, "bytes"), (POINTER(c_uint64), "splits")])
+                           (c_uint64, "bytes"), (POINTER(c_uint64), "splits"), (c_uint64, "gradient")])
 List = _structure("List", [(c_uint64, "count"), (c_void_p, "commands")])
 Entry = _structure("Entry", [(c_char_p, "name"),
                              (c_uint32, "kind accumulate num_inputs num_outputs num_checks window"),

@@ -93,6 +93,18 @@ static void test_descriptors(void) {
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: {{[0-9]+}} scalars in an arena of {{[0-9]+}} bytes
   d.num_windows = 1;
+  d.divisor = 3;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: sums of gradients divided by 3
+  d.divisor = 8;
+  trainc_port input = step_inputs[0];
+  input.gradient = 1;
+  changed[0].inputs = &input;
+  changed[0].num_inputs = 1;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: input or output 'x' of entry 'step' is no gradient
+  changed[0].inputs = step_inputs;
+  changed[0].num_inputs = 2;
   trainc_operand operands[4];
   memcpy(operands, loss_operands, sizeof operands);
   commands[1].operands = operands;

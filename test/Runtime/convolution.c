@@ -44,8 +44,8 @@ static trainc_status run(const Detail *d, unsigned threads, char *const in[2],
                                         bytes[2], &dims[2], CONSTANT, 0, 0,
                                         NULL)};
   run_tensors[0].dtype = d->result_type;
-  trainc_port ports[] = {{"a", d->type, 1, &dims[0], bytes[0], NULL},
-                         {"b", d->type, 1, &dims[1], bytes[1], NULL}};
+  trainc_port ports[] = {{"a", d->type, 1, &dims[0], bytes[0], NULL, 0},
+                         {"b", d->type, 1, &dims[1], bytes[1], NULL, 0}};
   uint32_t access = d->accumulate ? TRAINC_READ | TRAINC_WRITE : TRAINC_WRITE;
   const trainc_operand operands[] = {
       {3, TRAINC_READ, 0, bytes[0], d->type, 0},

@@ -34,9 +34,9 @@ static void run(const Case *s, int bias, unsigned threads,
   trainc_tensor run_tensors[] = {TENSOR("c", NULL, BUFFER, F32, 1, 0, 0, all_c,
                                         &dims[3], CONSTANT, 0, 0, NULL)};
   run_tensors[0].dtype = s->c;
-  trainc_port ports[] = {{"a", s->a, 1, &dims[0], all_a, NULL},
-                         {"b", s->b, 1, &dims[1], bytes[1], NULL},
-                         {"bias", s->c, 1, &dims[2], bytes[2], NULL}};
+  trainc_port ports[] = {{"a", s->a, 1, &dims[0], all_a, NULL, 0},
+                         {"b", s->b, 1, &dims[1], bytes[1], NULL, 0},
+                         {"bias", s->c, 1, &dims[2], bytes[2], NULL, 0}};
   trainc_operand operands[most][4];
   trainc_command commands[most];
   for (int i = 0; i < number; ++i) {

@@ -89,6 +89,51 @@ static int64_t copyWhatIsNeeded(ListOp list, SymbolTable &symbols) {
   return copies;
 }
 
+/// Whether nothing reads `input`, a gradient, behind what writes the one that it is a term of:
+/// its one user is a copy, or adds it element by element.
+static bool isTermAlone(Value input, SymbolTable &symbols) {
+  if (!input.hasOneUse())
+    return input.use_empty();
+  OpOperand &use = *input.use_begin();
+  Operation *user = use.getOwner();
+  if (user->getNumResults() == 1 && Buffers::viewed(user->getResult(0)))
+    return isTermAlone(user->getResult(0), symbols);
+  auto launch = dyn_cast<LaunchOp>(user);
+  if (!launch)
+    return isa<WriteOp, FlattenOp>(user);
+  auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
+  Block &body = kernel.getBody().front();
+  return body.getArgument(use.getOperandNumber()).hasOneUse() &&
+         llvm::all_of(body.without_terminator(), [](Operation &op) {
+           return isa<nn::PointwiseOpInterface, nn::ConstantOp>(op);
+         });
+}
+
+/// Copies, before anything else, inputs that may stand where the gradients are that they are
+/// terms of, if more than the sum needs them; returns how many.
+static int64_t copyGivenGradients(ListOp list, SymbolTable &symbols) {
+  auto step = symbols.lookup<StepOp>(list.getEntry());
+  if (!step || step.getAccumulate() > 1)
+    return 0;
+  int64_t copies = 0;
+  for (BlockArgument input : list.getBody().getArguments()) {
+    if (!step.getInputGradient(input.getArgNumber()) ||
+        isTermAlone(input, symbols))
+      continue;
+    OpBuilder b = OpBuilder::atBlockBegin(input.getOwner());
+    RankedTensorType type = nn::getTensorType(input);
+    Value flat =
+        nn::reshapeTo(b, input.getLoc(), input, {type.getNumElements()});
+    auto copy = FlattenOp::create(b, input.getLoc(), flat.getType(), flat, {0});
+    Operation *reader = flat == input ? copy : flat.getDefiningOp();
+    input.replaceAllUsesExcept(
+        nn::reshapeTo(b, input.getLoc(), copy.getResult(), type.getShape()),
+        reader);
+    ++copies;
+  }
+  return copies;
+}
+
 //===----------------------------------------------------------------------===//
 // Offsets
 //===----------------------------------------------------------------------===//
@@ -462,6 +507,7 @@ struct PlanMemoryPass : trainc::impl::PlanMemoryPassBase<PlanMemoryPass> {
         continue;
       if (failed(verifyNeeds(list)))
         return signalPassFailure();
+      numCopies += copyGivenGradients(list, symbols);
       numCopies += copyWhatIsNeeded(list, symbols);
       Buffers buffers(list, symbols);
       assignOffsets(list, buffers, reuse);

@@ -275,9 +275,10 @@ TRAINC_API uint32_t trainc_trainer_threads(const trainc_trainer *trainer);
 /// entry until another binding, and never written. `bytes` must be exact. A run is
 /// refused (TRAINC_INVALID_ARGUMENT) while an input overlaps an output of its entry.
 ///
-/// The gradient of a parameter that is an input (`gradient(@p)`) may stand where
-/// trainc_tensor_data says that the parameter's gradient is: then it is not
-/// copied. Not with windows of several micro-steps, whose sums are there. On a GPU
+/// The gradient of a parameter that is an input (`gradient(@p)`), of the gradient's type,
+/// may stand where trainc_tensor_data says that the parameter's gradient is: then it is not
+/// copied. Not with windows of several micro-steps, whose sums are there, nor where a
+/// rank has only a part of it. No other input may be in memory of gradients. On a GPU
 /// that is an address of the device, the only one that may be bound.
 TRAINC_API trainc_status trainc_bind_input(trainc_trainer *trainer,
                                            uint32_t entry, uint32_t index,

@@ -384,6 +384,17 @@ static bool isGradientMemory(const State &state, const void *data,
   return false;
 }
 
+/// Is `data` where the gradient is that the input is, of which this rank has all?
+static bool isOwnGradient(const trainc_trainer *trainer,
+                          const trainc_port &port, const void *data) {
+  if (!port.gradient)
+    return false;
+  const trainc_tensor &tensor = trainer->state.tensors[port.gradient - 1];
+  Part part = partOf(trainer, tensor);
+  return part.data == data &&
+         part.count * trainc_dtype_size(tensor.dtype) == port.bytes;
+}
+
 trainc_status trainc_bind_input(trainc_trainer *trainer, uint32_t entry,
                                 uint32_t index, const void *data,
                                 uint64_t bytes) {
@@ -400,6 +411,12 @@ trainc_status trainc_bind_input(trainc_trainer *trainer, uint32_t entry,
                 "input '%s' of entry '%s' lies in the memory of gradients, to "
                 "which %u micro-steps add; expected other memory",
                 port->name, e->name, e->accumulate);
+  if (gradient && !isOwnGradient(trainer, *port, data))
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "input '%s' of entry '%s' lies in the memory of gradients; "
+                "expected other memory, or of an input that is a gradient its "
+                "own place there",
+                port->name, e->name);
   EntryState &state = trainer->entries[entry];
   state.apart &= state.ports[index] == data;
   if (trainer->gpu) {

@@ -322,6 +322,11 @@ trainc_status Validator::checkPorts(const trainc_entry &entry,
         return bad("input or output '%s' of entry '%s' is split over an axis "
                    "that is not there, or twice",
                    ports[i].name, entry.name);
+    uint64_t gradient = ports[i].gradient;
+    if (gradient && (gradient > d.num_tensors ||
+                     d.tensors[gradient - 1].role != TRAINC_ROLE_GRADIENT))
+      return bad("input or output '%s' of entry '%s' is no gradient",
+                 ports[i].name, entry.name);
   }
   return TRAINC_OK;
 }

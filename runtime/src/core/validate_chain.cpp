@@ -14,7 +14,8 @@ static bool samePorts(const trainc_port *a, const trainc_port *b,
   bool equal = true;
   for (uint32_t i = 0; i < count && equal; ++i) {
     equal = same(a[i].name, b[i].name) && a[i].dtype == b[i].dtype &&
-            a[i].rank == b[i].rank && !a[i].splits == !b[i].splits;
+            a[i].rank == b[i].rank && a[i].gradient == b[i].gradient &&
+            !a[i].splits == !b[i].splits;
     for (uint32_t k = 0; equal && k < a[i].rank; ++k)
       equal = a[i].dims[k] == b[i].dims[k] &&
               (!a[i].splits || a[i].splits[k] == b[i].splits[k]);

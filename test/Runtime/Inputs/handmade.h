@@ -234,10 +234,10 @@ static const int64_t x_dims[] = {ROWS, FEATURES}, y_dims[] = {ROWS};
 static const int64_t weight_dims[] = {FEATURES, CLASSES}, bias_dims[] = {CLASSES};
 static const int64_t logits_dims[] = {ROWS, CLASSES};
 static const trainc_port step_inputs[] = {
-    {"x", TRAINC_F32, 2, x_dims, ROWS *FEATURES * 4, NULL},
-    {"y", TRAINC_I32, 1, y_dims, ROWS * 4, NULL}};
+    {"x", TRAINC_F32, 2, x_dims, ROWS *FEATURES * 4, NULL, 0},
+    {"y", TRAINC_I32, 1, y_dims, ROWS * 4, NULL, 0}};
 static const trainc_port eval_outputs[] = {
-    {"logits", TRAINC_F32, 2, logits_dims, ROWS *CLASSES * 4, NULL}};
+    {"logits", TRAINC_F32, 2, logits_dims, ROWS *CLASSES * 4, NULL, 0}};
 static const trainc_index_check step_checks[] = {{1, 1, 0, CLASSES, -100, 0, 0, 0, 0}};
 
 static const trainc_entry entries[] = {

@@ -253,3 +253,61 @@ train.list @needed of @e "next" (%x: tensor<4xf32>) {
   %4 = train.launch @add(%3, %3) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   train.return %1, %2, %4 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+// A gradient that is given may stand where the one is that it is a term of: what adds it element by element, and alone needs
+// it, reads it there. Where others need it, too, they get a copy that is made before anything is written.
+// CHECK-LABEL: train.list @alone
+// CHECK: %[[G:.*]] = train.address input 0
+// CHECK: %[[A:.*]] = train.address @g::@w
+// CHECK-NEXT: train.launch @sum(%{{.*}}, %[[G]]) outs(%[[A]] :
+// CHECK-LABEL: train.list @used
+// CHECK: %[[G:.*]] = train.address input 0
+// CHECK: %[[COPY:.*]] = train.address workspace
+// CHECK-NEXT: train.flatten %[[G]] at [0] outs(%[[COPY]] :
+// CHECK: %[[A:.*]] = train.address @g::@w
+// CHECK-NEXT: train.launch @sum(%{{.*}}, %[[COPY]]) outs(%[[A]] :
+// CHECK: train.launch @k(%[[COPY]])
+// CHECK-LABEL: train.list @rows
+// CHECK: %[[G:.*]] = train.address input 0
+// CHECK: train.flatten %[[G]] at [0]
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.kernel @sum(%x: tensor<4xf32>, %g: tensor<4xf32>) inplace [-1] {
+  %y = nn.add %x, %g : tensor<4xf32>, tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.kernel @softmax(%x: tensor<4xf32>, %g: tensor<4xf32>) inplace [-1] {
+  %s = nn.softmax %g dim 0 : tensor<4xf32>
+  %y = nn.add %x, %s : tensor<4xf32>, tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.optimizer @o(%p: f32, %d: f32) {
+  train.yield %d : f32
+}
+train.param @w : tensor<4xf32> init(zeros) optimizer(@o)
+train.step @step(%g: tensor<4xf32> gradient(@w), %x: tensor<4xf32>) -> ("y") {
+  train.yield %x : tensor<4xf32>
+}
+train.arena @g gradient {
+  train.slice @w : tensor<4xf32>
+}
+train.list @alone of @step "first" (%g: tensor<4xf32>, %x: tensor<4xf32>) {
+  %a = train.launch @sum(%x, %g) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  train.write %a to @g::@w : tensor<4xf32>
+  train.return %x : tensor<4xf32>
+}
+train.list @used of @step "first" (%g: tensor<4xf32>, %x: tensor<4xf32>) {
+  %a = train.launch @sum(%x, %g) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  train.write %a to @g::@w : tensor<4xf32>
+  %y = train.launch @k(%g) : (tensor<4xf32>) -> tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.list @rows of @step "first" (%g: tensor<4xf32>, %x: tensor<4xf32>) {
+  %a = train.launch @softmax(%x, %g) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  train.write %a to @g::@w : tensor<4xf32>
+  train.return %x : tensor<4xf32>
+}

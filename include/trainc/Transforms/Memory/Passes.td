@@ -48,7 +48,8 @@ def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
 
     Refuses a value that is used after its slice was written. One that is needed after a
     command changes it in place, as two equal values that became one may be, is copied for
-    that command.
+    that command. An input that is a gradient, and may stand where that is written, is copied
+    before all else if more than a sum, element by element, needs it.
 
     Operands of a `train.flatten` that nothing needs later are produced where they stand in
     it; others are copied. What a collective works on in place stays until the next one of

@@ -24,6 +24,7 @@ constexpr int N = 1024, LABELS = 256, WINDOW = 4;
 constexpr uint64_t BYTES = N * sizeof(float);
 enum { MASTER, COMPUTE, GRADIENT, STATE, SCALARS, WORKSPACE, BUFFER, ARENAS };
 enum { STEP, EVAL, PUSHED };
+enum { T_MASTER, T_COMPUTE, T_GRADIENT, T_STATE, T_BUFFER, TENSORS };
 enum { LR = TRAINC_NUM_FIXED_SCALARS, NUM_SCALARS };
 
 // Kernels of the processor: 256 elements per tile.
@@ -160,10 +161,12 @@ const trainc_command pushedList[] = {MOVE(COPY, 2, copyOperands),
 
 const int64_t dims[] = {N}, labelDims[] = {LABELS};
 const trainc_port inputs[] = {
-    {"x", TRAINC_F32, 1, dims, BYTES, nullptr},
-    {"y", TRAINC_I32, 1, labelDims, LABELS * 4, nullptr}};
-const trainc_port outputs[] = {{"a", TRAINC_F32, 1, dims, BYTES, nullptr},
-                               {"b", TRAINC_F32, 1, dims, BYTES, nullptr}};
+    {"x", TRAINC_F32, 1, dims, BYTES, nullptr, 0},
+    {"y", TRAINC_I32, 1, labelDims, LABELS * 4, nullptr, 0}};
+const trainc_port outputs[] = {{"a", TRAINC_F32, 1, dims, BYTES, nullptr, 0},
+                               {"b", TRAINC_F32, 1, dims, BYTES, nullptr, 0}};
+const trainc_port pushedInput = {"x",     TRAINC_F32,    1, dims, BYTES,
+                                 nullptr, 1 + T_GRADIENT};
 const trainc_index_check checks[] = {{1, 0, 0, 10, 0, 0, 0, 0, 0}};
 const trainc_entry entries[] = {
     {"step",
@@ -197,7 +200,7 @@ const trainc_entry entries[] = {
      0,
      0,
      0,
-     inputs,
+     &pushedInput,
      nullptr,
      nullptr,
      {{2, pushedList}, {0, nullptr}, {2, applyList}},
@@ -234,7 +237,6 @@ const trainc_arena arenas[] = {
    a,                                                                          \
    b,                                                                          \
    nullptr}
-enum { T_MASTER, T_COMPUTE, T_GRADIENT, T_STATE, T_BUFFER, TENSORS };
 const trainc_tensor tensors[] = {
     TENSOR(nullptr, MASTER, F32, MASTER, BYTES, NORMAL, 0, 1),
     TENSOR(nullptr, COMPUTE, BF16, COMPUTE, N * 2, CONSTANT, 0, 0),
