@@ -330,8 +330,8 @@ typedef struct trainc_step_result {
   uint32_t micro_step; // micro-steps in the open window, 0 after its end
   uint32_t closed;     // 1: this call closed a window (its update ran)
   uint32_t updated;    // 1: and the update was not skipped
-  uint32_t finite;     // 0: a gradient or the weight of the closed window was not
-  uint32_t stop;       // after a window: ranks that asked to stop
+  uint32_t finite; // 0: a gradient or the weight of the closed window was not
+  uint32_t stop;   // after a window: ranks that asked to stop
   uint32_t reserved;
 } trainc_step_result;
 
