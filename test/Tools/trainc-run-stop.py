@@ -127,7 +127,7 @@ process = start("--steps", 4 * size // 100, "--save", folder / "limited")
 resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (2 * size, 2 * size))
 status, output = finish(process)
 assert status == 1 and "log.jsonl': File too large; going on without it" in output and "final loss" in output, output
-assert (folder / "limited").stat().st_size == size
+assert abs((folder / "limited").stat().st_size - size) <= 64  # whole; its header counts more updates
 
 # A second run finds the folder in use, and says by whom.
 process = start("--steps", steps, "--checkpoint-dir", folder / "shared")
