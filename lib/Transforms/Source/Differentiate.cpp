@@ -209,10 +209,14 @@ static void widenContributions(Backward &state, nn::CastOp cast) {
   }
 }
 
-/// Whether it reads a parameter in another float type.
+/// Whether it reads a parameter from bf16 or f16, or in one of them.
 static bool isCastOfParameter(nn::CastOp cast) {
+  auto isNarrow = [](Value value) {
+    return getElementTypeOrSelf(value).getIntOrFloatBitWidth() < 32;
+  };
   return cast && cast.getInput().getDefiningOp<ReadOp>() &&
-         isFloatTensor(cast.getInput()) && isFloatTensor(cast.getResult());
+         isFloatTensor(cast.getInput()) && isFloatTensor(cast.getResult()) &&
+         (isNarrow(cast.getInput()) || isNarrow(cast.getResult()));
 }
 
 static LogicalResult differentiateOp(Backward &state, Operation &op) {
