@@ -201,22 +201,44 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
   ++launches;
 }
 
-/// Whether `array` stands in an arena, of which `result`, or what collectives make
-/// of it in place, is written there alone.
+/// What collectives and updates have made `value` of, in place; null if it is none of theirs.
+static Value madeOf(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (auto map = dyn_cast_if_present<SegmentMapOp>(op))
+    return map
+        .getArrays()[map.getTargets()[cast<OpResult>(value).getResultNumber()]];
+  return op && isCollective(op) ? getInPlaceOperand(op) : Value();
+}
+
+/// What they make of `value` in place; null if nothing does, or several.
+static Value madeFrom(Value value) {
+  Value made;
+  for (Operation *user : value.getUsers())
+    for (Value result : user->getResults())
+      if (madeOf(result) == value) {
+        if (made)
+          return {};
+        made = result;
+      }
+  return made;
+}
+
+/// Whether `array` stands in an arena, of which `result`, or what collectives and other updates
+/// make of it in place, is written there alone.
 static bool replacesArena(Value array, Value result) {
-  while (Operation *op = array.getDefiningOp()) {
-    if (!isCollective(op) || !getInPlaceOperand(op))
-      break;
-    array = getInPlaceOperand(op);
-  }
-  while (result.hasOneUse() && isCollective(*result.user_begin()) &&
-         getInPlaceOperand(*result.user_begin()))
-    result = (*result.user_begin())->getResult(0);
+  while (Value before = madeOf(array))
+    array = before;
+  while (Value next = madeFrom(result))
+    result = next;
   auto read = array.getDefiningOp<ReadOp>();
-  if (!read || !result.hasOneUse())
-    return false;
-  auto write = dyn_cast<WriteOp>(*result.user_begin());
-  return write && write.getTarget() == read.getSource();
+  WriteOp only;
+  for (Operation *user : result.getUsers())
+    if (auto write = dyn_cast<WriteOp>(user)) {
+      if (only)
+        return false;
+      only = write;
+    }
+  return read && only && only.getTarget() == read.getSource();
 }
 
 /// Checks that `list` holds only what a kernel computes or a command does.
