@@ -40,7 +40,7 @@ LogSoftmaxOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   Location loc = getLoc();
   Type elementType = getType().getElementType();
   Type compute = getComputeType(elementType);
-  Value g = castUnrounded(b, loc, resultGrads[0], compute);
+  Value g = castTo(b, loc, resultGrads[0], compute);
   Value y = castTo(b, loc, getResult(), compute);
   Value s =
       ReduceOp::create(b, loc, ReduceKind::sum, g, int64_t(getDim()), true);
@@ -67,7 +67,7 @@ LogicalResult SoftmaxOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   Location loc = getLoc();
   Type elementType = getType().getElementType();
   Type compute = getComputeType(elementType);
-  Value g = castUnrounded(b, loc, resultGrads[0], compute);
+  Value g = castTo(b, loc, resultGrads[0], compute);
   Value y = castTo(b, loc, getResult(), compute);
   Value gy = MulOp::create(b, loc, g, y);
   Value s =
@@ -164,7 +164,7 @@ static Value buildAffineGradients(OpBuilder &b, Location loc, const Norm &norm,
                                   Value xhat, Value grad,
                                   SmallVectorImpl<Value> &operandGrads) {
   Type compute = computeTypeOf(norm.input);
-  Value g = castUnrounded(b, loc, grad, compute);
+  Value g = castTo(b, loc, grad, compute);
   auto paramGrad = [&](Value param, Value value) {
     RankedTensorType type = getTensorType(param);
     Value sum = sumToShape(b, loc, value, norm.paramShape);
