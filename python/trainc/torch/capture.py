@@ -32,7 +32,7 @@ from .gradients import A_BUFFER, Gradients, inference_is_no_grad
 from .graphs import constants_read, is_functional, mend, same, variable
 from .known import KnownValues, on_tensors
 from .packed import Packed
-from .replaced import averaged_statistics, swapped
+from .replaced import averaged_statistics, swapped, with_weights
 from .selected import Selected, Selections
 from .traced import Derivatives, Replay, vmap_traced, with_derivatives
 
@@ -381,7 +381,8 @@ def _exported(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], trai
     """None if there are derivatives in it, which it does not trace."""
     try:
         with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), _without_seeds(), vmap_traced(),
-              averaged_statistics(entry.model), torch.fx.traceback.preserve_node_meta(), inference_is_no_grad(), contextlib.ExitStack() as stack):
+              averaged_statistics(entry.model), with_weights(), torch.fx.traceback.preserve_node_meta(), inference_is_no_grad(),
+              contextlib.ExitStack() as stack):
             for mode in _Origins(trained).modes():
                 stack.enter_context(mode)
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)

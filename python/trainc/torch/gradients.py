@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, set_proxy_slot
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
@@ -18,6 +20,25 @@ from .replaced import swapped
 A_BUFFER = "a buffer of the model, which a step keeps (register_buffer), or an input"
 REQUIRES = torch.Tensor.requires_grad
 DATA = torch.Tensor.data
+
+
+@contextlib.contextmanager
+def _own_nodes(given: Any) -> Iterator[None]:
+    """Has the tensors that a call without gradients takes keep their nodes in the graph. What gives a tensor itself (`x.float()` of a float) has a
+    node which the tensor would be from there on, in a region without gradients."""
+    mode, nodes = get_proxy_mode(), []
+    on_tensors(lambda x: nodes.append((x, mode and get_proxy_slot(x, mode.tracer, None))), given)
+    yield
+    for x, before in nodes:
+        after = before and get_proxy_slot(x, mode.tracer, None)
+        if after is not before and not _changes(after.proxy.node):
+            set_proxy_slot(x, mode.tracer, before)
+
+
+def _changes(node: torch.fx.Node) -> bool:
+    """Whether an operation, or the one of which it is a result, changes a tensor in place."""
+    operation = node.args[0].target if node.target is operator.getitem else node.target
+    return getattr(getattr(operation, "_schema", None), "is_mutable", True)
 
 
 class Gradients(TorchFunctionMode):
@@ -43,7 +64,8 @@ class Gradients(TorchFunctionMode):
             return False
         if self._off:
             args, kwargs = on_tensors(lambda x: x.detach() if id(x) in self._off else x, (args, kwargs))
-        result = function(*args, **kwargs)
+        with contextlib.nullcontext() if torch.is_grad_enabled() else _own_nodes((args, kwargs)):
+            result = function(*args, **kwargs)
         on_tensors(self._note, result)
         return result
 

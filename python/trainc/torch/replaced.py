@@ -5,6 +5,7 @@ import contextlib
 import functools
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -201,6 +202,18 @@ def swapped(functions: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
     finally:
         for (owner, name), function in own.items():
             setattr(owner, name, function)
+
+
+def with_weights() -> contextlib.AbstractContextManager[None]:
+    """F.l1_loss leaves its weight out where functions are watched (2.13 to 2.15)."""
+    own = F.handle_torch_function
+
+    def handle(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if function is F.l1_loss and (weight := sys._getframe(1).f_locals.get("weight")) is not None:
+            kwargs["weight"] = weight
+        return own(function, *args, **kwargs)
+
+    return swapped({(F, "handle_torch_function"): handle})
 
 
 @contextlib.contextmanager

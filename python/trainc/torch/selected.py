@@ -201,17 +201,20 @@ class Selected:
         return Selected(self.data.reshape(*self.mask.shape, parts, *row), self.mask.unsqueeze(-1).expand(*self.mask.shape, parts))
 
     def _loss(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        reduction = kwargs.pop("reduction", "mean")
+        reduction = _reduction(kwargs)
         each = self._pointwise(function, args, {**kwargs, "reduction": "none"})
+        if reduction == "mean" and function.__name__ in ("mse_loss", "l1_loss") and kwargs.get("weight") is not None:
+            return each.sum() / self._pointwise(torch.mul, (kwargs["weight"], torch.ones_like(self.data)), {}).sum()
         return each if reduction == "none" else each.mean() * self.row.numel() if reduction == "batchmean" else getattr(each, reduction)()
 
     def _classes(self, function: Callable[..., Any], scores: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
                  reduce: Any = None, reduction: str = "mean", **kwargs: Any) -> Any:
         """Of the last dimension."""
+        reduction = _reduction({"size_average": size_average, "reduce": reduce, "reduction": reduction})
         if (not (isinstance(scores, Selected) and isinstance(target, Selected)) or target.mask is not scores.mask or len(scores.row) != 1
                 or len(target.row) != target.dtype.is_floating_point):
             raise self._refused(f"{function.__name__} with other labels, or more than classes in a row,")
-        last, kwargs = scores.mask.dim() - 1, {**kwargs, "size_average": size_average, "reduce": reduce}
+        last = scores.mask.dim() - 1
         if not target.dtype.is_floating_point:
             labels = target.filled(ignore_index).flatten()
             made = function(scores.data.flatten(0, last), labels, weight, ignore_index=ignore_index, reduction=reduction, **kwargs)
@@ -219,6 +222,12 @@ class Selected:
         each = function(scores.data.flatten(0, last), target.data.flatten(0, last), weight, reduction="none", **kwargs)
         rows = Selected(each.reshape(scores.mask.shape), scores.mask)
         return rows if reduction == "none" else getattr(rows, reduction)()
+
+
+def _reduction(kwargs: dict[str, Any]) -> str:
+    """Takes it out of a loss' arguments, from deprecated ones, too."""
+    old, reduction = [kwargs.pop(name, None) for name in ("size_average", "reduce")], kwargs.pop("reduction", "mean")
+    return reduction if old == [None, None] else torch.nn._reduction.legacy_get_string(*old, emit_warning=False)
 
 
 def spread(rows: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_aggregate
 
 from ..dimensions import progression
-from ..emit import Builder, Type, Value, compute_type
+from ..emit import Builder, Type, Value, compute_type, free_name
 from ..functions import from_uint8
 from .capture import PREFIX, Origin, origin_of
 from .graphs import is_assertion, is_random
@@ -220,7 +220,7 @@ class Translator:
             if other.dtype == stored.dtype and other.shape == stored.shape and bytes_of(other) == bytes_of(stored):
                 break
         else:
-            name = f"constant.{len(self.constants)}"
+            name = free_name(f"constant.{len(self.constants)}", {*self.canonical, *self.constants})
             self.constants[name] = stored.contiguous()
         self.read[name] = type_of(stored)
         return self.b.cast(self.b.read(name, self.read[name]), type.dtype)

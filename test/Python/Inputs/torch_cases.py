@@ -89,9 +89,18 @@ def grouped(x, weights, transposed):
     return GROUPED(x, weights, ends) + GROUPED(x, transposed.transpose(1, 2), ends.int())
 
 
+def selected_losses(x, y):
+    """Of rows that a mask selects: with weights, and reduced by arguments that are deprecated."""
+    rows, weights = y[:, 0] > -1, torch.arange(12.0).view(3, 4)
+    x, y, weights, labels = x[rows], y[rows], weights[rows], torch.tensor([1, 0, 3])[rows]
+    return (sum(f(x, y, weight=weights) + f(x, y, weight=weights, reduction="sum") for f in (F.l1_loss, F.mse_loss)) + F.mse_loss(x, y, reduce=False).sum()
+            + F.smooth_l1_loss(x, y, size_average=False) + F.cross_entropy(x, labels, reduce=False).mean() + F.nll_loss(x, labels, size_average=False))
+
+
 def by_integers(x):
     """Of integers that are not known at export."""
     n = (3 * x).long()
+    x = x + 0.1 * x.detach() * n.scatter_reduce(1, n.abs() % 4, 2 * n - 1, "mean")
     edges = torch.tensor([-3, 0, 4])
     return x * ((n & 7) + ((n > 1) & True) + ((n > 2) | False) + ((n < 3) ^ True) + F.one_hot(n.abs() % 4, 4).argmax(-1)
                 + torch.bucketize(n, edges) + torch.searchsorted(edges, n, right=True))
@@ -123,6 +132,8 @@ CASES = {
         (lambda x, y: torch.atan2(x, y) + torch.atan2(1e-6 * x, 2 * y[:1]) * 1e6 + torch.atan2(x, 1e-6 * y[:, :1]), S, S),
         (lambda x: x.asinh() + torch.acosh(1 + positive(x)) + torch.atanh(0.99 * x.sin()) + torch.asinh(1e-9 * x) * 1e9 + torch.asinh(1e30 * x), S),
         (lambda x: x.lgamma() + x.digamma() + torch.lgamma(30 * positive(x)) + torch.digamma(12 + x) + torch.lgamma(1e9 * positive(x)) / 1e9, S),
+        (lambda x, y: torch.sinc(x) + torch.sinc(x - x.detach()) + (x - x.detach()).xlogy(positive(y)) + torch.xlogy(2.0, positive(y)) + torch.xlogy(x - x.detach(), 2.0), S, S),
+        (lambda x, y: x.xlogy(positive(y)) + torch.xlogy(0 * x.detach(), y) + torch.special.xlog1py(x - x.detach(), positive(y)) + torch.special.xlog1py(2.0, positive(y)) + torch.special.xlog1py(x, 2.0), S, S),
         (lambda x: x.erfc() + torch.erfc(2 * positive(x)).log() + torch.sinh(1e-9 * x) * 1e9, S), (at_infinity, S), (at_powers, S),
         (lambda x: x * ((0 * x.detach()).long() + torch.arange(4)).tan() + x * ((0 * x.detach()).long() + torch.arange(4)).sinh(), S),
         (lambda x: x * torch.log1p(0 * x.detach() - 1).exp(), S), (lambda x: torch.log1p(1e-9 * x) * 1e9 + torch.expm1(1e-9 * x) * 1e9, S), (lambda x: (x / 4).tan(), S), (lambda x: x.sign() * x + A.sgn(x) * x, S), (lambda x: x.abs(), S),
@@ -155,6 +166,7 @@ CASES = {
         (lambda x: x * (x > 0).any() + x * (x > -9).all() + x * (x > 0).any(0) * (x > 1).all(1, keepdim=True) + x * A.any.dims(x > 0, [0, 1]) * A.all.dims(x > 0, [0]), S),
         (lambda x: torch.where(x > 0, x, torch.tensor(1.0)), S), (lambda x: A.where.ScalarSelf(x > 0, 1.0, x) + A.where.ScalarOther(x > 0, x, 1.0), S),
         (lambda x: x * A.where.Scalar(x > 0, 1.0, 2.0), S), (lambda x: x * torch.logical_and(x > 0, x < 1) + x * torch.logical_or(x > 0, x < -1), S),
+        (lambda x: x * torch.any(x > 0, dim=()) + x * torch.all(x > 0, dim=()), S),
         (lambda x: x * ((x > 0) + (x > 1)) * ((x > -5) * (x > -6)), S),
     ],
     "shapes": [
@@ -181,6 +193,7 @@ CASES = {
     "reductions": [
         (lambda x: x.sum() + x.sum(0) + x.mean() + x.mean(1, keepdim=True) + x.amax(1, keepdim=True) + x.amin((0, 1)), S), (lambda x: x.max() - x.min(), S),
         (lambda x: x.var() + x.std(1, keepdim=True) + x.var(0, unbiased=False) + torch.var_mean(x, 0)[0] + torch.var_mean(x, 1, keepdim=True)[1], S),
+        (lambda x: sum(torch.std_mean(x, 1)) + torch.std_mean(x - x.detach(), 1)[0] + torch.std_mean(x, 1, correction=0, keepdim=True)[0][:, 0], S),
         (lambda x: x.max(1).values + x.min(1).values + x.max(0, keepdim=True).values.sum(), S), (lambda x: x * x.argmax(1, keepdim=True) + x * x.argmin() + x * x.argmax(), S),
         (lambda x: x.prod() + x.prod(1, keepdim=True), S), (lambda x: x.softmax(1) + x.log_softmax(0) + F.softmin(x, 1), S), (lambda x: x.logsumexp(1) + x.logsumexp((0, 1)), S),
         (lambda x: x.norm() + x.norm(dim=1) + torch.linalg.vector_norm(x, 1) + torch.linalg.vector_norm(x, float("inf"), 1), S), (lambda x: (0 * x).norm() + x.sum(), S), (lambda x: x.sum() + (0 * x).std(1) + (0 * x).std(), S),
@@ -302,6 +315,8 @@ CASES = {
     ],
     "losses": [
         (lambda x, y: F.mse_loss(x, y) + F.mse_loss(x, y, reduction="sum") + F.mse_loss(x, y, reduction="none"), S, S), (lambda x, y: F.l1_loss(x, y) + F.l1_loss(x, y, reduction="sum"), S, S),
+        (lambda x, y: sum(f(x, y, weight=torch.arange(12.0).view(3, 4)) for f in (F.l1_loss, F.mse_loss, F.huber_loss)), S, S),
+        (selected_losses, S, S),
         (lambda x, y: F.smooth_l1_loss(x, y) + F.smooth_l1_loss(x, y, beta=0.3) + F.smooth_l1_loss(x, y, beta=0.0) + F.huber_loss(x, y, delta=0.7), S, S),
         (lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()) + F.binary_cross_entropy_with_logits(x, y.sigmoid().detach(), reduction="sum"), S, S),
         (lambda x, w: F.binary_cross_entropy_with_logits(x, (x > 0).to(x.dtype), weight=w.abs().detach(), pos_weight=w.abs().detach() + 1), S, V),
@@ -327,6 +342,7 @@ CASES = {
         (lambda x: x[torch.arange(4)[:, None], torch.arange(4)].diagonal(), (4, 4, 3)), (lambda x: x[:, :, torch.tensor([0, 2]), torch.tensor([1, 1])], X4),
         (lambda x: x[:, torch.tensor([[0], [2]]), :, torch.tensor([1, 5])] * 2, X4),
         (lambda x, y: A.index_put(x, [torch.tensor([0, 1]), None, torch.tensor([[6], [1]])], y), X4, (2, 2, 4, 6)),
+        (lambda x, y: x.index_select(1, torch.tensor(1)) * y, (3, 3), (3, 3)),
         (lambda x, y: x.scatter_add(1, torch.tensor([[0, 1], [3, 3]]), y), S, (2, 2)), (lambda x, y: x.index_add(0, torch.tensor([2, 0]), y, alpha=2), S, (2, 4)),
         (lambda x, y: x.scatter(1, torch.tensor([[0, 2, 1], [3, 0, 1]]), y) * 2 + x.scatter(0, ids % 3, 2.5), S, (2, 3)), (lambda x: x.scatter(-1, torch.tensor([[1], [0], [3]]), 0.5), S),
         *((lambda x, y, r=r, i=i: x.scatter_reduce(1, torch.tensor([[0, 2, 0], [3, 3, 1]]), y, r, include_self=i), S, (2, 3)) for r in ("sum", "prod", "mean", "amax", "amin") for i in (True, False)),

@@ -1,6 +1,7 @@
 """Arithmetic, bounds, comparisons and types, with PyTorch's gradients at corners and bounds."""
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -156,6 +157,28 @@ def extreme_number(t: Translator, a: Any, b: Any) -> Value:
 def hypot(t: Translator, a: Any, b: Any) -> Value:
     a, b = functions.widened(t.b, *t.pair(a, b))
     return t.b.cast(t.b.unary("sqrt", t.b.binary("add", t.b.binary("mul", a, a), t.b.binary("mul", b, b))), t.out.dtype)
+
+
+@rule(A.sinc.default, wide=True)
+def sinc(t: Translator, x: Value) -> Value:
+    """sin(pi x) / (pi x); 1 with no gradient at 0."""
+    x = t.value(x, t.out.dtype)
+    one = t.b.like(1, x)
+    zero = t.b.compare("eq", x, t.b.like(0, x))
+    y = t.b.binary("mul", t.b.select(zero, one, x), t.b.like(math.pi, x))
+    return t.b.select(zero, one, t.b.binary("div", t.b.unary("sin", y), y))
+
+
+@rule(A.xlogy.Tensor, A.xlogy.Scalar_Self, A.xlogy.Scalar_Other, A.special_xlog1py.default, A.special_xlog1py.self_scalar,
+      A.special_xlog1py.other_scalar, wide=True)
+def xlogy(t: Translator, x: Any, y: Any) -> Value:
+    """x log(y), or x log(1 + y). Where x is 0 it is 0 whatever y is, but for NaN; the gradient of x is log(y), 0 where that is not finite."""
+    x, y = t.pair(x, y)
+    by_log1p = "log1p" in str(t.node.target)
+    zero, end = t.b.like(0, x), t.b.like(-1 if by_log1p else 0, y)
+    beyond = t.b.binary("or", t.b.compare("le", y, end), functions.isinf(t.b, y))
+    y = t.b.select(t.b.binary("and", t.b.compare("eq", x, zero), beyond), t.b.like(0 if by_log1p else 1, y), y)
+    return t.b.binary("mul", x, functions.log1p(t.b, y) if by_log1p else t.b.unary("log", y))
 
 
 @rule(A.signbit.default)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ... import dimensions
+from ... import dimensions, functions
 from ...dimensions import rows_of
 from ...emit import Value, broadcast_shape
 from ..translate import TORCH_DTYPES, Translator, Unsupported, rule, unrepeated
@@ -36,8 +36,8 @@ def gather(t: Translator, x: Value, dim: int, index: Any, sparse_grad: bool = Fa
 @rule(A.index_select.default)
 @as_row
 def index_select(t: Translator, x: Value, dim: int, index: Any) -> Value:
-    dim %= x.rank
-    return rows_of(t.b, x, dim, t.value(index))
+    index = t.value(index)
+    return rows_of(t.b, x, dim % x.rank, t.b.reshape(index, [index.type.elements]))  # one index may have no dimension
 
 
 def _joined(t: Translator, x: Value, indices: Sequence[Any]) -> tuple[Value, int, Value]:
@@ -248,7 +248,8 @@ def scatter_reduce(t: Translator, x: Any, dim: int, index: Any, source: Any, red
     if reduce == "mean":
         total = t.b.slice(count, [0] * x.rank, result.shape)
         total = t.b.binary("add", total, t.b.like(1, total)) if include_self else t.b.binary("max", total, t.b.like(1, total))
-        result = t.b.binary("div", result, t.b.cast(total, x.dtype))
+        total = t.b.cast(total, x.dtype)
+        result = functions.floored_quotient(t.b, result, total) if x.dtype.startswith("i") else t.b.binary("div", result, total)
     if result.shape == x.shape:
         return result
     inside = t.value(torch.zeros(x.shape, dtype=torch.bool).index_put(tuple(

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ...emit import Value, number
-from ..translate import Translator, Unsupported, rule
+from ..translate import TORCH_DTYPES, Translator, Unsupported, rule
 
 A = torch.ops.aten
 
@@ -67,9 +67,11 @@ def bernoulli_of(t: Translator, p: Any) -> Value:
 
 @rule(A.exponential.default)
 def exponential(t: Translator, x: Any, rate: float = 1.0) -> Value:
-    """-log(1 - u) / rate."""
+    """-log(1 - u) / rate; of u = 0 what PyTorch gives there, as no draw is 0: its logarithm is finite."""
     u = rand(t)
-    return t.b.binary("div", t.b.unary("log", t.b.binary("sub", t.b.like(1.0, u), u)), t.b.like(-rate, u))
+    size = t.b.unary("neg", t.b.unary("log", t.b.binary("sub", t.b.like(1.0, u), u)))
+    least = t.b.like(torch.finfo(TORCH_DTYPES[u.dtype]).eps / 2, u)
+    return t.b.binary("div", t.b.binary("max", size, least), t.b.like(rate, u))
 
 
 def _integers(t: Translator, low: int, high: int) -> Value:

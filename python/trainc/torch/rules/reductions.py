@@ -88,6 +88,12 @@ def var_mean(t: Translator, x: Value, dim: Any = None, *, correction: Any = 1, k
     return variance(t, x, dims_of(x, dim), 1 if correction is None else correction, keepdim)
 
 
+@rule(A.std_mean.correction, wide=True)
+def std_mean(t: Translator, x: Value, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> tuple[Value, Value]:
+    squared, average = var_mean(t, x, dim, correction=correction, keepdim=keepdim)
+    return _root(t, squared), average
+
+
 @rule(A.amax.default, A.amin.default)
 def extremum(t: Translator, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     return _extreme(t, "max" if "amax" in str(t.node.target) else "min", x, dims_of(x, dim), keepdim)
@@ -138,6 +144,8 @@ def product(t: Translator, x: Value, dim: Any = None, keepdim: bool = False, dty
 @rule(A.any.default, A.any.dim, A.any.dims, A.all.default, A.all.dim, A.all.dims)
 def any_or_all(t: Translator, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     kind = "max" if ".any." in str(t.node.target) else "min"
+    if isinstance(dim, list | tuple) and not dim:  # not all of them, as elsewhere
+        return t.b.cast(x, "i1")
     return _extreme(t, kind, t.b.cast(x, "i1"), dims_of(x, dim), keepdim)
 
 
