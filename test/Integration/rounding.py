@@ -60,6 +60,16 @@ TRANSPOSED = f"""
   %p = nn.matmul %i, %k transpose_lhs : tensor<1024x512xf32>, tensor<1024x512xf32>
   %b = nn.add %p, %g : {H}, tensor<512xf32>
   %h = nn.gelu %b tanh : {H}"""
+# A product in a region whose cast stands behind it, and a cast in a region whose product stands before.
+ACROSS = {"a product that a region gives": (KEPT, f"""
+  %p = train.recompute -> {H} {{
+    %w = train.read @w : tensor<256x512xf32>
+    %i = nn.linear %x, %w : tensor<512x256xf32>, tensor<256x512xf32>
+    train.yield %i : {H}
+  }}
+  %h = nn.silu %p : {H}""", 'precision(compute = bf16, keep_f32 = ["nn.silu"])'),
+          "a product that a region takes": (MOVED, MOVED.replace("%h = nn.silu", "%s = nn.silu").replace(
+              "%q = nn.cast", f"%h = train.recompute -> {H} {{\n  %q = nn.cast") + f"\n  train.yield %s : {H}\n  }}", "")}
 BF16, SILU = "precision(compute = bf16)", 'precision(compute = bf16, keep_f32 = ["nn.silu"])'
 CASES = {"a norm": (NORM, BF16), "what is kept in f32": (KEPT, SILU), "two users": (SHARED, SILU), "reshapes that cancel": (RESHAPED, SILU),
          "a weight that is moved": (MOVED, ""), "a bias and gelu of a product of A'": (TRANSPOSED, "")}
@@ -90,6 +100,8 @@ def main():
         if trained(recomputed(body), precision) != want:
             different.append("train.recompute")
         bad += check(f"{name}: {', '.join(different) or 'none'} differs", not different)
+    for name, (body, region, precision) in ACROSS.items():
+        bad += check(name, trained(region, precision) == trained(body, precision), "has other bits")
     return bool(bad)
 
 

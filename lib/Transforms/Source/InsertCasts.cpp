@@ -162,7 +162,8 @@ static DenseFPElementsAttr elementsOf(Operation &op) {
 /// Whether the elements of the result are some of the operands' as they are, or a number of `op`.
 static bool movesElements(Operation &op) {
   return isa<nn::ReshapeOp, nn::BroadcastOp, nn::TransposeOp, nn::SliceOp,
-             nn::PadOp, nn::ConcatOp, nn::SelectOp>(op);
+             nn::PadOp, nn::ConcatOp, nn::SelectOp, nn::GatherOp,
+             nn::StopGradientOp>(op);
 }
 
 void Caster::setLargest(Operation &op) {
@@ -234,19 +235,28 @@ Value Caster::narrowConstants(Operation &op, Type type) {
 Value Caster::castTo(Value value, Type type) {
   if (!floatTypeOf(value) || floatTypeOf(value) == type)
     return value;
-  if (Value cast = casts.lookup({value, type}))
-    return cast;
-  Value cast;
-  if (roundTo(APFloat(largest.lookup(value)), type).isInfinity()) {
-    cast = narrowConstants(*value.getDefiningOp(), type);
+  if (Value known = casts.lookup({value, type}))
+    return known;
+  Value narrow = value;
+  bool isTooLarge = roundTo(APFloat(largest.lookup(value)), type).isInfinity();
+  if (isTooLarge && !value.getDefiningOp<RecomputeOp>()) {
+    narrow = narrowConstants(*value.getDefiningOp(), type);
   } else {
     OpBuilder b(value.getContext());
     b.setInsertionPointAfterValue(value);
-    cast = nn::CastOp::create(b, value.getLoc(), value, type);
+    if (isTooLarge) { // what a region gives, infinities too
+      double most =
+          APFloat::getLargest(cast<FloatType>(type).getFloatSemantics())
+              .convertToDouble();
+      narrow = nn::ClampOp::create(b, value.getLoc(), narrow,
+                                   b.getF64FloatAttr(-most),
+                                   b.getF64FloatAttr(most));
+    }
+    narrow = nn::CastOp::create(b, value.getLoc(), narrow, type);
     ++count;
   }
-  origins[cast] = origins.lookup(value);
-  return casts[{value, type}] = cast;
+  origins[narrow] = origins.lookup(value);
+  return casts[{value, type}] = narrow;
 }
 
 void Caster::castOperand(OpOperand &operand, Type type) {
@@ -350,6 +360,7 @@ LogicalResult Caster::castOp(Operation &op) {
       if (Type type = floatTypeOf(value))
         setElementType(result, type);
       origins[result] = origins.lookup(value);
+      largest[result] = largest.lookup(value);
     }
     return success();
   }
@@ -458,15 +469,30 @@ static bool roundsAtEnd(Operation *op) {
       .Default(false);
 }
 
+/// What makes `value`, also in a region that is computed again.
+static Operation *makerOf(Value value) {
+  Operation *op = value.getDefiningOp();
+  auto region = dyn_cast_if_present<RecomputeOp>(op);
+  if (!region)
+    return op;
+  Operation *yield = region.getBody().front().getTerminator();
+  return makerOf(yield->getOperand(cast<OpResult>(value).getResultNumber()));
+}
+
 /// Casts of products and sums take them before they are rounded. That is settled here, before
-/// gradients and regions that are computed again give a product other users.
+/// gradients and regions that are computed again give a product other users. One in a region
+/// moves out of it to the product: what is computed again is of what it gave.
 static void leaveUnrounded(ModuleOp module) {
   module.walk([](nn::CastOp cast) {
-    Operation *op = cast.getInput().getDefiningOp();
+    Operation *op = makerOf(cast.getInput());
     Type from = nn::getTensorType(cast.getInput()).getElementType();
-    if (op && from != cast.getType() &&
-        nn::getComputeType(from) == cast.getType() && roundsAtEnd(op))
-      cast.setUnrounded(true);
+    if (!op || from == cast.getType() ||
+        nn::getComputeType(from) != cast.getType() || !roundsAtEnd(op))
+      return;
+    cast.setUnrounded(true);
+    Operation *behind = cast.getInput().getDefiningOp();
+    if (behind->getBlock() != cast->getBlock())
+      cast->moveAfter(behind);
   });
 }
 

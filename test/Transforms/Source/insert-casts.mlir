@@ -166,3 +166,31 @@ train.step @moved(%x: tensor<2x4xf32>, %k: tensor<4xi1>) precision(compute = bf1
   %loss, %count = nn.mse %c, %x : tensor<2x4xf32>, tensor<2x4xf32>
   train.yield loss(%loss) weight(%count) : tensor<f32>, tensor<f32>
 }
+
+// -----
+
+// So does one behind nn.stop_gradient; what a region gives is bounded before.
+train.optimizer @sgd = sgd<lr = 0.1>
+train.param @w : tensor<4x4xf32> init(zeros) optimizer(@sgd)
+// CHECK-LABEL: train.step @behind
+// CHECK: %[[LOW:.*]] = nn.constant dense<-3.389530e+38> : tensor<bf16>
+// CHECK: %[[STOP:.*]] = nn.stop_gradient %[[LOW]] : tensor<bf16>
+// CHECK: %[[GIVEN:.*]] = train.recompute -> tensor<4xf32>
+// CHECK: %[[CLAMP:.*]] = nn.clamp %[[GIVEN]] low -3.3895313892515355E+38 high 3.3895313892515355E+38 : tensor<4xf32>
+// CHECK: %[[NARROW:.*]] = nn.cast %[[CLAMP]] to bf16 : tensor<4xf32>
+// CHECK: nn.select %{{.*}}, %{{.*}}, %[[STOP]]
+// CHECK: nn.select %{{.*}}, %{{.*}}, %[[NARROW]]
+train.step @behind(%x: tensor<2x4xf32>, %k: tensor<4xi1>) precision(compute = bf16) {
+  %w = train.read @w : tensor<4x4xf32>
+  %low = nn.constant dense<-3.40282347e+38> : tensor<f32>
+  %s = nn.stop_gradient %low : tensor<f32>
+  %g = train.recompute -> tensor<4xf32> {
+    %b = nn.broadcast %low : tensor<f32> to tensor<4xf32>
+    train.yield %b : tensor<4xf32>
+  }
+  %h = nn.matmul %x, %w : tensor<2x4xf32>, tensor<4x4xf32>
+  %a = nn.select %k, %h, %s : tensor<4xi1>, tensor<2x4xf32>, tensor<f32>
+  %c = nn.select %k, %a, %g : tensor<4xi1>, tensor<2x4xf32>, tensor<4xf32>
+  %loss, %count = nn.mse %c, %x : tensor<2x4xf32>, tensor<2x4xf32>
+  train.yield loss(%loss) weight(%count) : tensor<f32>, tensor<f32>
+}
