@@ -358,6 +358,73 @@ def many_keys():
             tj.export(children, params, (key, n, a, b), optimizer=tj.sgd(0.1))
 
 
+def drawn_by_vmap():
+    """Bounds of draws by vmap are those of its rows, whatever inner dimensions there are; one key draws the same for all rows."""
+    uniform, randint, permuted = jax.random.uniform, jax.random.randint, jax.random.permutation
+
+    def loss(params, key, lows):
+        keys, one = [jax.random.split(k, 4) for k in jax.random.split(key, 8)], jax.random.split(jax.random.fold_in(key, 9), 4)
+        return jnp.mean(params), {
+            "square": jax.vmap(lambda k, low: uniform(k, (4,), minval=low, maxval=low + 1))(keys[0], lows),
+            "long": jax.vmap(lambda k, low: uniform(k, (9,), minval=low, maxval=low + 1))(keys[1], lows),
+            "columns": jax.vmap(lambda k: uniform(k, (4,), minval=lows, maxval=lows + 1))(keys[2]),
+            "same": jax.vmap(lambda low: uniform(one[0], minval=low, maxval=low + 1))(lows),
+            "whole": jax.vmap(lambda k, low: randint(k, (4,), low, low + 5))(keys[3], lows.astype(int)),
+            "same whole": jax.vmap(lambda low: randint(one[1], (4,), low, low + 5))(lows.astype(int)),
+            "bounded": jax.vmap(lambda k, low: jax.random.truncated_normal(k, low / 10, low / 10 + 1, (4,)))(keys[4], 10.0 * np.arange(4)),
+            "order": jax.vmap(lambda k: permuted(k, 9))(keys[5]), "same order": jax.vmap(lambda low: permuted(one[2], low + jnp.arange(5)))(lows),
+            "columns in order": permuted(one[3], lows[:, None] + jnp.zeros((4, 3)), independent=True)}
+
+    lows = 10.0 * np.arange(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exported = tj.export(loss, np.ones(2), (jax.random.key(0), lows), optimizer=tj.sgd(0.1))
+    with exported.step(threads=1, cache_dir=CACHE) as step:
+        drawn = {k: np.asarray(x, float) for k, x in step(lows=lows).outputs.items()}
+    for name, width in (("square", 1), ("long", 1), ("same", 1), ("whole", 4), ("same whole", 4), ("columns", 1)):
+        rows = drawn[name].T if name == "columns" else drawn[name]
+        inner = rows - lows.reshape(4, *[1] * (rows.ndim - 1))
+        assert inner.min() >= 0 and inner.max() <= width and len(set(inner.round(9).reshape(-1).tolist())) > 1 - (name == "same"), (name, rows)
+        assert np.allclose(inner, inner[:1]) == name.startswith("same"), (name, rows)
+    above = drawn["bounded"] - lows[:, None] / 10
+    assert 0 <= above.min() < above.max() <= 1 and len(set(above.reshape(-1).tolist())) == 16
+    assert (np.sort(drawn["order"]) == np.arange(9)).all() and len({tuple(row) for row in drawn["order"].tolist()}) > 1
+    order = drawn["same order"] - lows[:, None]
+    assert (order == order[0]).all() and sorted(order[0]) == list(range(5))
+    assert (np.sort(drawn["columns in order"], 0) == lows[:, None]).all()
+
+
+def clipped():
+    """The norm is of all gradients, also of what set_to_zero keeps, as with optax."""
+    params, labels = {"w": normal(3), "kept": normal(3)}, {"w": "w", "kept": "kept"}
+
+    def loss(params, x):
+        return jnp.sum((params["w"] + 5 * params["kept"] - x)**2)
+
+    batch = (normal(3),)
+    exported = tj.export(loss, params, batch, clip_grad_norm=0.5,
+                         optimizer=tj.multi_transform({"w": tj.sgd(0.1, momentum=0.9), "kept": tj.set_to_zero()}, labels))
+    with exported.step(threads=1, cache_dir=CACHE) as step:
+        for _ in range(UPDATES):
+            step(*batch)
+        trained = exported.params(step)
+    assert (trained["kept"] == params["kept"]).all()
+    near(trained, train(loss, params, None, batch, optax.multi_transform(
+        {"w": optax.sgd(0.1, momentum=0.9), "kept": optax.set_to_zero()}, labels), 0.5)[1], 1e-9, "clipped")
+
+
+def weak_types():
+    """An input of weak type does not widen what it meets."""
+    def loss(params, x, scale):
+        y = x.astype(jnp.bfloat16) * scale
+        return jnp.mean(params * y), {"wide": jnp.zeros(y.dtype.itemsize)}
+
+    batch = (normal(3), jnp.asarray(0.3))
+    with tj.export(loss, np.ones(3), batch, optimizer=tj.sgd(0.1)).step(threads=1, cache_dir=CACHE) as step:
+        result, (expected, more) = step(*batch), loss(np.ones(3), *batch)
+        assert batch[1].weak_type and abs(result.loss - expected) < 1e-9 and result.outputs["wide"].shape == more["wide"].shape == (2,)
+
+
 def without_elements():
     """What has no elements is no input; names of large constants make way."""
     def loss(params, state, *batch):
@@ -393,6 +460,8 @@ def errors():
             (["holds NaN"], (lambda p, b: jnp.sum(p["w"]), {"w": np.full(3, np.nan)}, batch), {}),
             (["two leaves of params"], (loss, {"a.b": np.ones(2), "a": {"b": np.ones(2)}}, batch), {}),
             (["returns (loss, state)"], (lambda p, s, b: (loss(p, b), 1), params, batch), {"state": {"n": np.zeros(2)}}),
+            (["the new count is not 0, as before", "np.asarray(0)"], (lambda p, s, x: (jnp.mean(p), {"count": s["count"] + 1}), np.ones(2), (normal(2),)),
+             {"state": {"count": 0}}),
             (["rng_args", "no argument is called key"], (loss, params, batch), {"rng_args": ("key",)}),
             (["the function takes 1"], (loss, params, (*batch, 3)), {}),
             (["example batch is ndarray"], (loss, params, batch[0]["x"]), {})):
@@ -400,7 +469,7 @@ def errors():
             tj.export(*arguments, optimizer=sgd, **more)
 
 
-OTHERS = {f.__name__: f for f in (windows, untrained, draws, narrow, without_elements, many_keys, errors)}
+OTHERS = {f.__name__: f for f in (windows, untrained, draws, narrow, drawn_by_vmap, clipped, weak_types, without_elements, many_keys, errors)}
 
 
 if __name__ == "__main__":

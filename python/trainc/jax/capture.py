@@ -140,9 +140,9 @@ def trace(function: Callable[..., Any], trees: Sequence[Tree], batch: Batch) -> 
         shapes.append((structure, leaves))
         return [x for x in leaves if is_array(x)]
 
-    arrays = [[abstract(x) for _, x in tree.arrays()] for tree in trees]
+    arrays = [[abstract(x) for _, x in tree.arrays()] for tree in trees]  # an update makes weak types strong
     # A dict is flattened in the order of its keys.
-    inputs = {f"{i:06}": abstract(x) for i, x in enumerate(batch.arrays.values())}
+    inputs = {f"{i:06}": abstract(x, getattr(x, "weak_type", False)) for i, x in enumerate(batch.arrays.values())}
     closed = jax.make_jaxpr(lambda a, i: flat(a, dict(zip(batch.arrays, i.values()))))(arrays, inputs)
     structure, leaves = shapes[-1]
     return Traced(closed, structure.unflatten([_Result(i) if is_array(x) else x for i, x in _numbered(leaves)]))
@@ -165,8 +165,8 @@ def with_results(tree: Any, results: Sequence[Any]) -> Any:
     return jax.tree_util.tree_map(lambda x: results[x.number] if isinstance(x, _Result) else x, tree, is_leaf=lambda x: isinstance(x, _Result))
 
 
-def abstract(x: Any) -> jax.ShapeDtypeStruct:
+def abstract(x: Any, weak_type: bool = False) -> jax.ShapeDtypeStruct:
     """The shape and type that JAX gives an array."""
     if is_key(x):
         return jax.ShapeDtypeStruct(x.shape, x.dtype)
-    return jax.ShapeDtypeStruct(np.shape(x), jax.dtypes.canonicalize_dtype(x.dtype))
+    return jax.ShapeDtypeStruct(np.shape(x), jax.dtypes.canonicalize_dtype(x.dtype), weak_type=weak_type)

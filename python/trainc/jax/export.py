@@ -176,7 +176,8 @@ def export(loss_fn: Callable[..., Any], params: Any, example_batch: Any, *, opti
     if same := sorted(named & model.tensors.keys()):
         raise UnsupportedError(f"a parameter or state is called {', '.join(same)}, as an entry is: expected another name")
     taken = {*model.tensors, *named}
-    groups = groups_of(optimizer, trees[0].filled([abstract(x) for _, x in trees[0].arrays()]), trees[0].names, taken, ema)
+    is_clipped = clip_grad_norm not in (None, np.inf)
+    groups = groups_of(optimizer, trees[0].filled([abstract(x) for _, x in trees[0].arrays()]), trees[0].names, taken, ema, is_clipped)
     losses = [_loss(step) for step in steps]
     carried = frozenset().union(*(step.t.carried(loss) for step, (loss, _) in zip(steps, losses)))
     # With weight decay also what the loss does not depend on, as with optax.
@@ -332,7 +333,11 @@ def _write_state(step: _Entry, tree: Tree, more: Any) -> Any:
                                f"{structure(more)}")
     leaves = jax.tree_util.tree_leaves(new, is_leaf=lambda leaf: isinstance(leaf, Value | Keys | Count))
     for name, old, x, fixed in zip(tree.names, tree.leaves, leaves, tree.fixed):
-        if fixed or isinstance(x, Keys | Count):
+        if fixed:
+            if isinstance(x, Value | Keys | Count) or not (x is old or np.all(x == old)):
+                raise UnsupportedError(f"the new {name} is not {old!r}, as before: what is replaced is an array, as np.asarray({old!r})")
+            continue
+        if isinstance(x, Keys | Count):
             continue
         value, before = step.value(f"the new {name}", x), _tensor(step.t, name, old)
         if value.type != before.type:

@@ -235,16 +235,21 @@ def _text(name: str, optimizer: Optimizer, dtypes: Collection[str], words: str) 
     return text + f"train.optimizer {symbol(name)} = {optimizer.kind}<{attributes({'lr': rate, **optimizer.numbers}, optimizer.flags)}>{words}"
 
 
-def groups_of(optimizer: Optimizer, params: Any, names: Sequence[str], taken: Collection[str], ema: Any = None) -> list[Group]:
-    """A group per optimizer and mask, none of a name that is `taken`. `names` are those of the leaves of `params`, in order; parameters of
-    `set_to_zero`, and leaves that are no floats, are in no group. `ema` is the decay of moving averages of the parameters."""
+def groups_of(optimizer: Optimizer, params: Any, names: Sequence[str], taken: Collection[str], ema: Any = None,
+              is_clipped: bool = False) -> list[Group]:
+    """A group per optimizer and mask, none of a name that is `taken`. `names` are those of the leaves of `params`, in order; leaves that are no
+    floats are in no group, nor are parameters of `set_to_zero`, but that their gradients count where the norm `is_clipped`: there they
+    have a rate of 0. `ema` is the decay of moving averages of the parameters."""
     if not isinstance(optimizer, Optimizer):
         raise UnsupportedError(f"optimizer {optimizer!r}: expected one of trainc.jax, such as trainc.jax.adam(1e-3): what optax's own functions "
                                "return cannot be read")
     leaves = jax.tree_util.tree_leaves(params)
     words = "" if ema is None else f" ema({number(numbers_of('ema', decay=ema)['decay'])})"
     floats = {i: name for i, (name, x) in enumerate(zip(names, leaves)) if str(getattr(x, "dtype", "")) in DTYPES}
-    found = [part for part in _split(optimizer, params, floats, ()) if part[1].kind != FROZEN]
+    found = _split(optimizer, params, floats, ())
+    if any(part.kind != FROZEN for _, part, _ in found) and is_clipped:
+        found = [(path, sgd(0.0) if part.kind == FROZEN else part, indices) for path, part, indices in found]
+    found = [part for part in found if part[1].kind != FROZEN]
     wanted = ["_".join(path) or "optimizer" for path, _, _ in found] if len(found) > 1 else ["optimizer"] * len(found)
     own, groups = {name.removesuffix(".schedule") for name in taken} | {*taken}, []
     for i, (name, (_, part, indices)) in enumerate(zip(wanted, found)):

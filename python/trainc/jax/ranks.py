@@ -69,7 +69,7 @@ class Ranks:
             if len(spec) > len(x.shape):
                 raise UnsupportedError(f"batch_specs: {name} has {len(x.shape)} dimensions here, expected {len(spec)} or more")
             times = [math.prod(self.mesh[axis] for axis in axes) for axes in spec] + [1] * (len(x.shape) - len(spec))
-            batch.arrays[name] = jax.ShapeDtypeStruct([n * k for n, k in zip(x.shape, times)], x.dtype)
+            batch.arrays[name] = jax.ShapeDtypeStruct([n * k for n, k in zip(x.shape, times)], x.dtype, weak_type=getattr(x, "weak_type", False))
 
     def used(self, name: str) -> list[list[str]] | None:
         """How a parameter is used that is sharded over the batch's axes: without these. None of others."""

@@ -160,9 +160,12 @@ def _is_relu(equation: core.JaxprEqn) -> bool:
     aval = equation.invars[0].aval
     if list(primitives_of(equation.params["call_jaxpr"].jaxpr)) != ["jit", "max"]:
         return False
-    x = np.resize(np.array([-1, 0, 0.5, 3]), aval.shape).astype(aval.dtype)
-    (y,), (slope,) = jax.jvp(lambda x: evaluated(equation, [x]), [x], [np.ones_like(x)])
-    return np.array_equal(y, np.maximum(x, 0)) and np.array_equal(slope, x > 0)
+    for n in (-1, 0, 0.5, 3):  # a single element, too, has all of them
+        x = np.full(aval.shape, n).astype(aval.dtype)
+        (y,), (slope,) = jax.jvp(lambda x: evaluated(equation, [x]), [x], [np.ones_like(x)])
+        if not np.array_equal(y, np.maximum(x, 0)) or not np.array_equal(slope, x > 0):
+            return False
+    return True
 
 
 @structure("custom_vjp_call")
@@ -212,11 +215,12 @@ def with_derivative(t: Translator, equation: core.JaxprEqn, operands: list[Any],
 
     types = [[jax.ShapeDtypeStruct(equation.invars[i].aval.shape, equation.invars[i].aval.dtype) for i in some] for some in (moved, moved, fixed)]
     if remains and id(equation) not in t.linear and not any(isinstance(x, Keys) for x in operands):
-        samples = [[_sample(x) for x in some] for some in (types[0], types[2])]
-        left = jax.jit(lambda points, others: remains(split(others), points))(*samples)
-        if any((np.abs(x) > 0).any() for x in left if _is_float(x)):
-            raise TypeError("a constant is added")
-        t.linear.add(id(equation))
+        rest = jax.jit(lambda points, others: remains(split(others), points))
+        for low, high in ((0.5, 1.5), (-1.5, 1.5), (-99, 99)):
+            left = rest(*([_sample(x, low, high) for x in some] for some in (types[0], types[2])))
+            if any((np.abs(x) > 0).any() for x in left if _is_float(x)):
+                raise TypeError("a constant is added")
+        t.linear[id(equation)] = equation
     closed = jax.make_jaxpr(lambda points, moves, others: tangent(split(others), points, moves))(*types)
     stopped, moves = [], []
     for i in moved:
@@ -233,7 +237,7 @@ def with_derivative(t: Translator, equation: core.JaxprEqn, operands: list[Any],
     return [next(floats if _is_float(var.aval) else others) for var in equation.outvars]
 
 
-def _sample(x: jax.ShapeDtypeStruct) -> np.ndarray:
-    """Numbers from 0.5 to 1.5, or zeros."""
-    values = np.random.default_rng(0).uniform(0.5, 1.5, x.shape) if _is_float(x) else np.zeros(x.shape)
+def _sample(x: jax.ShapeDtypeStruct, low: float, high: float) -> np.ndarray:
+    """Numbers from `low` to `high`, or zeros."""
+    values = np.random.default_rng(0).uniform(low, high, x.shape) if _is_float(x) else np.zeros(x.shape)
     return values.astype(x.dtype)

@@ -139,7 +139,7 @@ class Translator:
     findings: list[Finding] = field(default_factory=list)
     log: list[tuple[str, str]] = field(default_factory=list)
     drawn: dict[Any, str] = field(default_factory=dict)  # keys that were drawn from, and where
-    linear: set[int] = field(default_factory=set)  # equations of custom_vjp that are known to be so in the gradient
+    linear: dict[int, core.JaxprEqn] = field(default_factory=dict)  # of custom_vjp that are known to be so in the gradient; by id, so they are held
     equation: core.JaxprEqn | None = None
     wide: bool = False
     _regions: int = 0
@@ -338,7 +338,7 @@ HINTS = {"debug_callback": ": nothing is printed or called from a step", "debug_
          "random_bits": ": raw bits of a key; expected uniform, normal, bernoulli, categorical, randint, permutation of jax.random"}
 WITHIN = {"reshape", "broadcast_in_dim", "transpose", "slice", "squeeze", "concatenate", "stack", "unstack", "split", "expand_dims", "gather", "rev",
           "copy", "select_n", "max", "min", "clamp", "reduce_max", "reduce_min", "dynamic_slice", "dynamic_update_slice", "pad", "iota", "sort",
-          "scatter", "div", "rem", "tile", "and", "or", "xor", "cummax", "cummin"}  # their results are from the range of their operands
+          "scatter", "rem", "tile", "and", "or", "xor", "cummax", "cummin"}  # their results are from the range of their operands
 CALLS = {"jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call",
          "sharding_constraint", "reshard"}  # known or not, they are walked
 STRUCTURES: dict[str, Callable[[Translator, core.JaxprEqn, list[Any]], Sequence[Any]]] = {}

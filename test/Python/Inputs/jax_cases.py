@@ -91,6 +91,14 @@ def shifted_gradient(x):
 shifted_gradient.defvjp(lambda x: (x, None), lambda _, g: (g + 1,))
 
 
+@jax.custom_vjp
+def pushed_up(x):
+    return x
+
+
+pushed_up.defvjp(lambda x: (x, x), lambda x, g: (g - jnp.where(x < -50, 1, 0),))
+
+
 @jax.custom_jvp
 def soft_square(x):
     return x * x
@@ -105,6 +113,21 @@ def clipped_gradient(x):
 
 
 clipped_gradient.defvjp(lambda x: (x, None), lambda _, g: (jnp.clip(g, -1, 1),))
+
+
+@jax.custom_jvp
+@jax.jit
+def twice_steep(x):
+    """jax.nn.relu by its body."""
+    return jnp.maximum(x, 0)
+
+
+twice_steep.defjvp(lambda x, t: (twice_steep(*x), jnp.where(x[0] > 0, 2 * t[0], 0)))
+
+
+def _far(i):
+    """Indices behind all rows; those of 64 bits are in 32 the ones given."""
+    return i + (1 << (32 if i.dtype == jnp.int64 else 30))
 
 
 def _set(x, i, v, **more):
@@ -216,6 +239,11 @@ CASES = {
     "rules with results": (lambda a: restated(a) + several(a)[0] * several(a)[2] + several(a)[1] + jax.vmap(jax.checkpoint(restated))(a), (3, 4)),
     "a loop without steps": (lambda a: lax.scan(lambda c, x: (c * x, x), a[0], a[:0])[0] * jnp.concatenate(
         [lax.scan(lambda c, x: (c * x, x), a[0], a[:0])[1], a]), (3, 4)),
+    "nearly relu": (lambda a: a * twice_steep(abs(a[0, 0])) + twice_steep(a[:1, :1]), (3, 4)),
+    "reduced precision": (lambda a: a * (lax.reduce_precision(lax.stop_gradient(a * 2.0**-14), 5, 10) * 2.0**14
+                                         + lax.reduce_precision(lax.stop_gradient(a).astype(jnp.float16), 8, 7)), (3, 4)),
+    "indices that are too large": (lambda a: jnp.take(a, _far(jnp.argsort(a[:, 0])), axis=0, mode="clip")[:2]
+                                   + lax.dynamic_slice(a, (_far(jnp.argmax(a[0])), 0), (2, 3)), (4, 3)),
     "vmap": (jax.vmap(lambda a, b: jnp.where(a.sum() > 0, a @ b, b.sum()), (0, None)), (3, 4), (4,)),
     "named axes": (jax.vmap(lambda a: a * lax.psum(a, "row") - lax.pmean(a, "row") * lax.pmax(lax.stop_gradient(a), "row"), axis_name="row"), (3, 4)),
     "gradient in the loss": (lambda a: jax.grad(lambda x: jnp.sum(jnp.sin(x)**2))(a), (3, 4)),
@@ -228,6 +256,7 @@ CASES = {
              + jnp.power(abs(_whole(a)), abs(_whole(a)) % 4), (3, 4)),
     "products of integers": (lambda a: a * (_whole(a) @ _whole(a).T @ _whole(a)), (3, 4)),
     "without a sign": (lambda a: a * (_whole(a).astype(jnp.uint8) * jnp.uint8(77) - jnp.uint8(9) > 100) + (a * 99).astype(jnp.uint8), (3, 4)),
+    "quotients without a sign": (lambda a: a * (lax.div(jnp.full(a.shape, 200, jnp.uint8), _whole(a).astype(jnp.uint8) % 3) / 16), (3, 4)),
     "search": (lambda a: a * jnp.searchsorted(jnp.sort(a[0]), a) + jnp.digitize(a, np.array([-1.0, 0.0, 0.5])), (3, 4)),
     "sort by two keys": (lambda a, b: lax.sort((jnp.round(a), b, a * b), num_keys=2)[2] * np.arange(9.0), (2, 9), (2, 9)),
     "rows of any type": (lambda a: a * (a > 0)[np.array([2, 0, 0])] + _whole(a)[jnp.argsort(a[:, 0])] + (a > 0).at[1].set(True) * a
@@ -251,6 +280,8 @@ REFUSED = {
     "a loop over data": (lambda a: lax.while_loop(lambda x: x[0] < 10, lambda x: x * x, a), ((3,),), "a loop whose end depends on data"),
     "a gradient that is clipped": (clipped_gradient, ((3,),), "its backward function is not linear"),
     "a gradient with a constant": (shifted_gradient, ((3,),), "its backward function is not linear"),
+    "a gradient with a constant at some numbers": (pushed_up, ((20,),), "its backward function is not linear"),
+    "a function of elements": (lambda a: lax.stop_gradient(a).at[1].apply(jnp.exp) * a, ((3,),), "x.at[i].set(f(x[i]))"),
     "print": (lambda a: jax.debug.print("{}", a[0]) or a, ((3,),), "nothing is"),
     "callback": (lambda a: jax.pure_callback(np.sin, jax.ShapeDtypeStruct((3,), a.dtype), a), ((3,),), "a step does not call Python"),
     "bits": (lambda a: a.view(jnp.int64).astype(float), ((3,),), "bitcast_convert_type"),

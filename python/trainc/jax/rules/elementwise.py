@@ -195,10 +195,17 @@ def convert(t: Translator, x: Value, *, new_dtype: Any) -> Value:
 
 @rule("reduce_precision")
 def reduce_precision(t: Translator, x: Value, *, exponent_bits: int, mantissa_bits: int) -> Value:
+    """With 0 in place of what is below the normal numbers of fewer bits of exponent, as XLA."""
     dtype = {(8, 23): "f32", (8, 7): "bf16", (5, 10): "f16", (11, 52): "f64"}.get((exponent_bits, mantissa_bits))
     if not dtype:
         raise Unsupported(f"a float of {exponent_bits} and {mantissa_bits} bits: expected those of f32, bf16 or f16")
-    return t.b.cast(t.b.cast(x, dtype), x.dtype) if FLOATS.index(dtype) > FLOATS.index(x.dtype) else x
+    if FLOATS.index(dtype) <= FLOATS.index(x.dtype) and (x.dtype, dtype) != ("f16", "bf16"):
+        return x
+    result = t.b.cast(t.b.cast(x, dtype), x.dtype)
+    if exponent_bits >= {"f64": 11, "f16": 5}.get(x.dtype, 8):
+        return result
+    is_small = t.b.compare("lt", t.b.unary("abs", result), t.b.like(2.0 ** (2 - (1 << exponent_bits - 1)), result))
+    return t.b.select(is_small, t.b.binary("sub", x, t.b.unary("stop_gradient", x)), result)
 
 
 @rule("stop_gradient")

@@ -30,7 +30,9 @@ class _Rows:
 
     def __init__(self, t: Translator, shape: Sequence[int], indices: Any, indexed: Sequence[int], batch: Sequence[int],
                  batch_of_indices: Sequence[int], sizes: Mapping[int, int]):
-        self.t, self.shape, self.places = t, tuple(shape), t.value(indices, "i32" if math.prod(shape) < 1 << 31 else "i64")
+        self.t, self.shape, self.places = t, tuple(shape), t.value(indices)
+        if self.places.dtype != "i64":
+            self.places = t.value(self.places, "i32")
         self.indexed, self.batch = list(indexed), list(batch)
         parts = [d for d in sizes if sizes[d] != (1 if d in indexed else shape[d])]
         looked = [*indexed, *(d for d in parts if d not in indexed)]
@@ -40,19 +42,19 @@ class _Rows:
         self.count = math.prod(shape[d] for d in (*batch, *looked))
         self.width = math.prod(shape[d] for d in self.window)
         self.of = self.places.shape[:-1]
-        b, dtype, taken = t.b, self.places.dtype, [sizes[d] for d in parts]
+        b, dtype, taken = t.b, "i32" if math.prod(shape) < 1 << 31 else "i64", [sizes[d] for d in parts]
         row, self.inside = b.splat(0, (), dtype), None
         self.all = (*self.of, *taken)
         for d, e in zip(batch, batch_of_indices):
             row = b.binary("add", b.binary("mul", row, b.splat(shape[d], (), dtype)), b.iota(e, self.all, dtype))
         for i, d in enumerate(looked):
-            zero, last = b.splat(0, (), dtype), b.splat(shape[d] - sizes.get(d, 1), (), dtype)
-            index = zero
-            if d in indexed:
+            index = b.splat(0, (), dtype)
+            if d in indexed:  # in the type of the indices, as some may not be numbers of i32
+                zero, last = (b.splat(n, (), self.places.dtype) for n in (0, shape[d] - sizes.get(d, 1)))
                 index = b.reshape(b.slice_dim(self.places, self.places.rank - 1, i, 1), [*self.of, *[1] * len(parts)])
                 is_inside = b.binary("and", b.compare("ge", index, zero), b.compare("le", index, last))
                 self.inside = is_inside if self.inside is None else b.binary("and", self.inside, is_inside)
-                index = b.binary("min", b.binary("max", index, zero), last)
+                index = b.cast(b.binary("min", b.binary("max", index, zero), last), dtype)
             if d in parts:
                 index = b.binary("add", index, b.iota(len(self.of) + parts.index(d), self.all, dtype))
             row = b.binary("add", b.binary("mul", row, b.splat(shape[d], (), dtype)), index)
@@ -139,6 +141,8 @@ def scatter(t: Translator, x: Value, indices: Any, updates: Value, *, dimension_
     offsets = list(n.update_window_dims)
     sizes = {d: 1 for d in n.inserted_window_dims} | {d: updates.shape[offsets[i]] for i, d in enumerate(window)}
     kind = KINDS.get(t.equation.primitive.name)
+    if not kind and update_jaxpr is not None and update_jaxpr.outvars[0] is not update_jaxpr.invars[1]:
+        raise Unsupported("a function of what is there, x.at[i].apply(f): expected x.at[i].set(f(x[i]))")
     if not indexed and not batch and updates.shape == x.shape:  # x[...]
         return t.b.binary(kind, x, updates) if kind else updates
     is_inside = _mode(mode) == "clip" or _is_inside(indices, x, indexed, sizes)

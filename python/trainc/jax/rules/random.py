@@ -3,12 +3,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 from jax.extend import core
 
 from ...emit import Value
 from ..keys import Keys
-from ..translate import Translator, Unsupported, is_known, named, primitives_of
+from ..translate import RULES, Translator, Unsupported, is_known, named, primitives_of
 
 
 def _draws(t: Translator, jaxpr: core.Jaxpr, keys: Any) -> bool:
@@ -22,15 +23,59 @@ def _draws(t: Translator, jaxpr: core.Jaxpr, keys: Any) -> bool:
     return True
 
 
+def _bits(jaxpr: core.Jaxpr) -> core.JaxprEqn:
+    return next(eqn for eqn in jaxpr.eqns if eqn.primitive.name == "random_bits")
+
+
+def _is_plain(t: Translator, jaxpr: core.Jaxpr, key: Keys, *bounds: Any) -> bool:
+    """Whether each element has its own draw and bounds broadcast to them as they are: not where vmap has put a dimension before those of some."""
+    return _bits(jaxpr).outvars[0].aval.shape == t.out.shape and (not key.shape or not any(x.shape for x in bounds))
+
+
+def _of(t: Translator, jaxpr: core.Jaxpr, found: dict[Any, Any], atom: Any) -> Any:
+    """What the equations of a jaxpr make an atom of it, of those in `found`, which it adds to."""
+    if isinstance(atom, core.Literal):
+        return np.asarray(atom.val, atom.aval.dtype)
+    if atom not in found:
+        equation = next((eqn for eqn in jaxpr.eqns if atom in eqn.outvars), None)
+        if equation is None:
+            raise Unsupported(f"a draw under vmap whose bounds are not found: expected numbers as bounds (jax {jax.__version__})")
+        found.update(zip(equation.outvars, t._equation(equation, [_of(t, jaxpr, found, x) for x in equation.invars])))
+    return found[atom]
+
+
+def _spread(t: Translator, jaxpr: core.Jaxpr, drawn: Value) -> Value:
+    """What was drawn in place of the bits, broadcast as these."""
+    var = _bits(jaxpr).outvars[0]
+    used = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "broadcast_in_dim" and eqn.invars[0] is var]
+    if not used:
+        return drawn
+    p = used[0].params
+    return RULES["broadcast_in_dim"].function(t, drawn, shape=p["shape"], broadcast_dimensions=p["broadcast_dimensions"])
+
+
 @named("_uniform")
 def uniform(t: Translator, jaxpr: core.Jaxpr, key: Any, low: Any, high: Any) -> Value | None:
     if not _draws(t, jaxpr, key):
         return None
     type = t.out
+    if not _is_plain(t, jaxpr, key, low, high):
+        share = _share(jaxpr)
+        u = t.b.random("uniform", share.aval.shape, type.dtype)
+        return _of(t, jaxpr, dict(zip(jaxpr.invars, (key, low, high))) | {share: u}, jaxpr.outvars[0])
     u = t.b.random("uniform", type.shape, type.dtype)
     low, high = t.value(low, type.dtype), t.value(high, type.dtype)
     scaled = t.b.binary("add", t.b.binary("mul", u, t.b.binary("sub", high, low)), low)
     return t.b.binary("max", scaled, low)
+
+
+def _share(jaxpr: core.Jaxpr) -> core.Var:
+    """The number from 0 to 1 that the bits make: as the fraction of a float from 1 to 2, less 1."""
+    made = [eqn.outvars[0] for eqn in jaxpr.eqns if eqn.primitive.name == "bitcast_convert_type"]
+    shares = [eqn.outvars[0] for eqn in jaxpr.eqns if eqn.primitive.name == "sub" and eqn.invars[0] in made]
+    if len(shares) != 1:
+        raise Unsupported(f"uniform under vmap by bits that are not known here (jax {jax.__version__}): expected numbers as bounds")
+    return shares[0]
 
 
 @named("_normal_real")
@@ -53,10 +98,14 @@ def randint(t: Translator, jaxpr: core.Jaxpr, key: Any, low: Any, high: Any) -> 
     """low + floor(u (high - low)), u of 24 bits for few numbers, else of 53."""
     if not _draws(t, jaxpr, key):
         return None
+    if not _is_plain(t, jaxpr, key, low, high):
+        span = next(eqn for eqn in jaxpr.eqns if eqn.primitive.name == "sub")  # high - low, as they are broadcast
+        found = dict(zip(jaxpr.invars, (key, low, high)))
+        high, low = (t.value(_of(t, jaxpr, found, x), "f64") for x in span.invars)
+        u = _spread(t, jaxpr, t.b.random("uniform", _bits(jaxpr).outvars[0].aval.shape, "f64"))
+        return t.b.broadcast(_whole(t, u, low, high), t.out.shape)
     if not is_known(low) or not is_known(high) or np.size(low) != 1 or np.size(high) != 1:
-        u, low, high = (t.b.random("uniform", t.out.shape, "f64"), *(t.value(x, "f64") for x in (low, high)))
-        span = t.b.binary("max", t.b.binary("sub", high, low), t.b.like(1, low))
-        return t.b.cast(t.b.binary("add", t.b.unary("floor", t.b.binary("mul", u, span)), low), t.out.dtype)
+        return _whole(t, t.b.random("uniform", t.out.shape, "f64"), *(t.value(x, "f64") for x in (low, high)))
     first, end = (np.asarray(x).astype(object).item() for x in (low, high))
     span = end - first
     if not 0 < span <= 1 << 32:
@@ -66,15 +115,21 @@ def randint(t: Translator, jaxpr: core.Jaxpr, key: Any, low: Any, high: Any) -> 
     return t.b.binary("add", t.b.cast(drawn, t.out.dtype), t.b.splat(first, (), t.out.dtype))
 
 
+def _whole(t: Translator, u: Value, low: Value, high: Value) -> Value:
+    span = t.b.binary("max", t.b.binary("sub", high, low), t.b.like(1, low))
+    return t.b.cast(t.b.binary("add", t.b.unary("floor", t.b.binary("mul", u, span)), low), t.out.dtype)
+
+
 @named("_shuffle")
 def shuffle(t: Translator, jaxpr: core.Jaxpr, key: Any, x: Any, *rest: Any) -> Value | None:
     """In the order of random numbers."""
     if rest or not _draws(t, jaxpr, key):
         return None
-    x = t.value(x)
-    dims = {eqn.params["dimension"] for eqn in jaxpr.eqns if eqn.primitive.name == "sort"}
-    if len(dims) != 1:
+    sorts = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "sort"]
+    if len({eqn.params["dimension"] for eqn in sorts}) != 1:
         return None
-    dim = dims.pop()
-    _, places = t.b.sort(t.b.random("uniform", x.shape, "f32"), dim)
-    return t.b.gather(x, places, dim)
+    dim, shape = sorts[0].params["dimension"], t.out.shape
+    x = t.value(_of(t, jaxpr, dict(zip(jaxpr.invars, (key, x))), sorts[0].invars[1]))  # under vmap broadcast, as the draws
+    drawn = _spread(t, jaxpr, t.b.random("uniform", _bits(jaxpr).outvars[0].aval.shape, "f32"))
+    _, places = t.b.sort(t.b.broadcast(drawn, shape), dim)
+    return t.b.gather(t.b.broadcast(x, shape), places, dim)

@@ -115,7 +115,7 @@ def dynamic_update_slice(t: Translator, x: Value, update: Value, *begins: Any) -
     for d, begin in enumerate(begins):
         n, m = x.shape[d], update.shape[d]
         shape = [n if i == d else 1 for i in range(x.rank)]
-        place = t.b.binary("sub", t.b.iota(d, shape, "i32"), _within(t, t.value(begin, "i32"), n - m))
+        place = t.b.binary("sub", t.b.iota(d, shape, "i32"), _within(t, t.value(begin), n - m))
         here = t.b.binary("and", t.b.compare("ge", place, t.b.like(0, place)), t.b.compare("lt", place, t.b.like(m, place)))
         inside = t.b.binary("and", inside, here)
         place = t.b.binary("min", t.b.binary("max", place, t.b.like(0, place)), t.b.like(m - 1, place))
@@ -126,8 +126,8 @@ def dynamic_update_slice(t: Translator, x: Value, update: Value, *begins: Any) -
 def _within(t: Translator, begin: Value, last: int) -> Value:
     if begin.rank:
         raise Unsupported(f"a begin of shape {begin.shape}: expected a number")
-    begin = t.b.cast(begin, "i32")
-    return t.b.binary("min", t.b.binary("max", begin, t.b.like(0, begin)), t.b.like(last, begin))
+    begin = begin if begin.dtype == "i64" else t.b.cast(begin, "i32")
+    return t.b.cast(t.b.binary("min", t.b.binary("max", begin, t.b.like(0, begin)), t.b.like(last, begin)), "i32")
 
 
 @rule("iota")
