@@ -155,8 +155,19 @@ static void test_errors(trainc_artifact *a) {
   OK(trainc_bind_input(t, 1, 0, (const float *)own - 8, sizeof x));
   EXPECT(trainc_eval(t, 1), TRAINC_INVALID_ARGUMENT);
   // CHECK: TRAINC_INVALID_ARGUMENT: input 'x' and output 'logits' of entry 'eval' overlap in memory
-  OK(trainc_bind_output(t, 1, 0, logits, sizeof logits));
+  // An output, or an input, where the entry has a parameter.
+  void *weight;
+  OK(trainc_tensor_data(t, 0, &weight));
   OK(trainc_bind_input(t, 1, 0, x, sizeof x));
+  OK(trainc_bind_output(t, 1, 0, weight, sizeof logits));
+  EXPECT(trainc_eval(t, 1), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: output 'logits' of entry 'eval' lies in memory of the trainer that the entry uses; expected other memory
+  OK(trainc_bind_input(t, 0, 0, weight, sizeof x));
+  OK(trainc_bind_input(t, 0, 1, y, sizeof y));
+  EXPECT(trainc_step(t, 0, NULL), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: input 'x' of entry 'step' lies in memory of the trainer that the entry writes; expected other memory
+  CHECK(same_state(t, untouched));
+  OK(trainc_bind_output(t, 1, 0, logits, sizeof logits));
   OK(trainc_eval(t, 1));
 
   OK(trainc_bind_input(t, 0, 0, x, sizeof x));

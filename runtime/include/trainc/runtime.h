@@ -273,7 +273,8 @@ TRAINC_API uint32_t trainc_trainer_threads(const trainc_trainer *trainer);
 /// Lends `bytes` bytes as input `index` of `entry`: dense, row major, of the
 /// port's type, aligned to an element. They are read by every later run of the
 /// entry until another binding, and never written. `bytes` must be exact. A run is
-/// refused (TRAINC_INVALID_ARGUMENT) while an input overlaps an output of its entry.
+/// refused (TRAINC_INVALID_ARGUMENT) while an input overlaps an output of its entry, or
+/// memory of the trainer that the entry writes.
 ///
 /// The gradient of a parameter that is an input (`gradient(@p)`), of the gradient's type,
 /// may stand where trainc_tensor_data says that the parameter's gradient is: then it is not
@@ -297,8 +298,9 @@ TRAINC_API trainc_status trainc_port_part(const trainc_trainer *trainer,
                                           uint32_t *out_part,
                                           uint32_t *out_parts);
 
-/// Lends memory for output `index` of `entry`, which no input overlaps. An output
-/// without a binding gets memory of the trainer. A null `data` goes back to that.
+/// Lends memory for output `index` of `entry`, which overlaps no input, no other output and
+/// no memory of the trainer that the entry uses. An output without a binding gets memory of
+/// the trainer. A null `data` goes back to that.
 TRAINC_API trainc_status trainc_bind_output(trainc_trainer *trainer,
                                             uint32_t entry, uint32_t index,
                                             void *data, uint64_t bytes);

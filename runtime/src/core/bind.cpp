@@ -284,9 +284,11 @@ trainc_status trainc::bindCommands(trainc_trainer *trainer, unsigned threads) {
 
 void trainc::bindArenas(trainc_trainer *trainer) {
   const trainc_descriptor &d = *trainer->d;
-  for (uint32_t e = 0; e < d.num_entries; ++e)
+  for (uint32_t e = 0; e < d.num_entries; ++e) {
+    trainer->entries[e].apart = false;
     for (uint32_t arena = 0; arena < d.num_arenas; ++arena)
       setBase(trainer->entries[e], arena, arenaData(trainer, arena));
+  }
   trainer->scalars =
       trainer->gpu
           ? cuda::hostScalars(*trainer->gpu)
@@ -363,36 +365,6 @@ trainc_status trainc_port_part(const trainc_trainer *trainer, uint32_t entry,
   *out_part = part;
   *out_parts = parts;
   return TRAINC_OK;
-}
-
-/// Do `bytes` bytes from `a` on and `others` bytes from `b` on overlap?
-static bool overlap(const void *a, uint64_t bytes, const void *b,
-                    uint64_t others) {
-  auto x = reinterpret_cast<uintptr_t>(a), y = reinterpret_cast<uintptr_t>(b);
-  return x < y + others && y < x + bytes;
-}
-
-/// Is any of `data` in memory of gradients? On a GPU an address of the device may be.
-static bool isGradientMemory(const State &state, const void *data,
-                             uint64_t bytes) {
-  for (size_t i = 0; i < state.arenas.size(); ++i) {
-    uint32_t role = state.arenas[i].role;
-    if ((role == TRAINC_ROLE_GRADIENT || role == TRAINC_ROLE_MERGED) &&
-        overlap(data, bytes, state.pages[i].data(), state.arenas[i].bytes))
-      return true;
-  }
-  return false;
-}
-
-/// Is `data` where the gradient is that the input is, of which this rank has all?
-static bool isOwnGradient(const trainc_trainer *trainer,
-                          const trainc_port &port, const void *data) {
-  if (!port.gradient)
-    return false;
-  const trainc_tensor &tensor = trainer->state.tensors[port.gradient - 1];
-  Part part = partOf(trainer, tensor);
-  return part.data == data &&
-         part.count * trainc_dtype_size(tensor.dtype) == port.bytes;
 }
 
 trainc_status trainc_bind_input(trainc_trainer *trainer, uint32_t entry,
@@ -510,26 +482,6 @@ trainc_status trainc_output_data(trainc_trainer *trainer, uint32_t entry,
   TRAINC_TRY(placeOutputs(trainer, entry));
   *out_data = trainer->entries[entry]
                   .bases[trainer->d->num_arenas + e->num_inputs + index];
-  return TRAINC_OK;
-}
-
-/// Inputs are read until a run ends: no output may be written where one stands.
-static trainc_status checkApart(trainc_trainer *trainer, uint32_t entry) {
-  const trainc_entry &e = trainer->d->entries[entry];
-  EntryState &state = trainer->entries[entry];
-  for (uint32_t i = 0; i < e.num_inputs; ++i)
-    for (uint32_t k = 0; k < e.num_outputs; ++k) {
-      void *output = state.ports[e.num_inputs + k];
-      if (!trainer->gpu)
-        output = state.bases[trainer->d->num_arenas + e.num_inputs + k];
-      if (output && overlap(state.ports[i], e.inputs[i].bytes, output,
-                            e.outputs[k].bytes))
-        return fail(TRAINC_INVALID_ARGUMENT,
-                    "input '%s' and output '%s' of entry '%s' overlap in "
-                    "memory; expected memory of its own for each",
-                    e.inputs[i].name, e.outputs[k].name, e.name);
-    }
-  state.apart = true;
   return TRAINC_OK;
 }
 

@@ -90,7 +90,7 @@ struct EntryState {
   Array<size_t> firstUse; // per base, into uses; one more at the end
   Array<BaseUse> uses;
   Pages outputs;      // of outputs without a binding
-  bool apart = false; // no input overlaps an output
+  bool apart = false; // checkApart has found nothing
 };
 
 struct UserPair {
@@ -212,6 +212,17 @@ void setBase(EntryState &entry, size_t base, void *data);
 
 /// Of the memory for all outputs of an entry.
 uint64_t countOutputBytes(const trainc_entry &entry);
+
+/// Is any of `data` in memory of gradients? On a GPU an address of the device may be.
+bool isGradientMemory(const State &state, const void *data, uint64_t bytes);
+
+/// Is `data` where the gradient is that the input is, of which this rank has all?
+bool isOwnGradient(const trainc_trainer *trainer, const trainc_port &port,
+                   const void *data);
+
+/// Checks that nothing is written where an input stands, but the gradient that it is, and
+/// that what the caller has lent for an output is used for nothing else.
+trainc_status checkApart(trainc_trainer *trainer, uint32_t entry);
 
 /// Checks that every input is bound and gives unbound outputs memory.
 trainc_status prepareEntry(trainc_trainer *trainer, uint32_t entry);

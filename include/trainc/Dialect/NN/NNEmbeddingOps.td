@@ -41,7 +41,8 @@ def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [
   let description = [{
     result[v, :] is the sum of grad[i, :] over the positions i (row-major) with ids[i] = v,
     added in ascending order of i to init[v, :], or to 0 if there is no init, in f32 (f64
-    for f64), and rounded once. Every lowering gives these bits. Ids are taken as
+    for f64), and rounded once. Every lowering to a processor gives these bits; on GPUs the order is
+    another fixed one. Ids are taken as
     `nn.embedding` takes them; those that are not among the rows of a part add nothing.
 
     (C1) the grad's shape is that of the ids with the result's last size appended; (C2)
