@@ -76,6 +76,7 @@ void TileBackward::chooseSizes() {
   queryPanels = queries / kLanes;
   memberRows = llvm::alignTo(rows, queries);
   allRows = group * memberRows;
+  hasEmptyBlocks = columns % keys != 0; // panels behind the last key
 }
 
 void TileBackward::placeTile(LoopBuilder &l) {

@@ -208,9 +208,11 @@ Value AttentionEmitter::insideRow(LoopBuilder &l, Value d, int64_t lanes) {
 
 Value AttentionEmitter::countLanes(LoopBuilder &l, Value first,
                                    int64_t length) {
-  if (length % blockLanes == 0)
+  if (length % blockLanes == 0 && !hasEmptyBlocks)
     return Value();
   Value rest = arith::SubIOp::create(l.b, loc, l.index(length), first);
+  if (hasEmptyBlocks)
+    rest = arith::MaxSIOp::create(l.b, loc, rest, l.index(0));
   return l.min(rest, l.index(blockLanes));
 }
 

@@ -56,6 +56,8 @@ struct AttentionEmitter {
   /// Rows of a block, and a vector of as many.
   int64_t blockLanes = kLanes;
   mlir::VectorType vectorType;
+  /// Whether some of them begin behind the last row or key.
+  bool hasEmptyBlocks = false;
   bool causal;
   /// How many keys a query sees at most; all without.
   std::optional<int64_t> window;
