@@ -59,6 +59,14 @@ CASES = {
     "rms_norm": (squares(f"nn.rms_norm %h, %w {{eps = 0.0 : f64}} : {X}, tensor<{COLUMNS}xf64>", X), [ROWS_SPLIT]),
     "layer_norm": (squares(f"nn.layer_norm %h, %w, %w {{eps = 0.0 : f64}} : {X}, tensor<{COLUMNS}xf64>, tensor<{COLUMNS}xf64>", X),
                    [ROWS_SPLIT]),
+    # A row that fills up is hidden as a whole.
+    "softmax behind a mask": (squares(f"nn.matmul %s, %table : {X}, tensor<{COLUMNS}x9xf64>", f"tensor<{ROWS}x9xf64>").replace(
+        "  %v =", f"""  %half = nn.constant dense<0.5> : tensor<f64>
+  %low = nn.constant dense<0xFFF0000000000000> : tensor<f64>
+  %m = nn.compare gt %all, %half : {X}, tensor<f64>
+  %k = nn.select %m, %h, %low : tensor<{ROWS}x{COLUMNS}xi1>, {X}, tensor<f64>
+  %s = nn.softmax %k dim 1 : {X}
+  %v ="""), [ROWS_SPLIT]),
 }
 RNG = np.random.default_rng(4)
 INPUTS = dict(y=RNG.random((ROWS, COLUMNS)), ids=RNG.integers(1, 4, ROWS).astype("i4"), rows=RNG.random(ROWS),

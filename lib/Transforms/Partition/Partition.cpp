@@ -180,6 +180,10 @@ Operation *Partitioner::cloneWith(Operation &op, ValueRange operands,
 static Attribute getFill(Operation &op, nn::FactorKind kind, Type element) {
   if (kind == nn::FactorKind::Sum)
     return isa<nn::EmbeddingOp>(op) ? Attribute() : getNumber(element, 0.0, 0);
+  // Behind a mask rows that fill up may be -inf as a whole, of which there is no softmax.
+  if (kind == nn::FactorKind::Parallel &&
+      isa<nn::SoftmaxOp, nn::LogSoftmaxOp>(op))
+    return getNumber(element, 0.0, 0);
   auto reduce = dyn_cast<nn::ReduceOp>(op);
   if (!reduce || kind != nn::FactorKind::Join)
     return getPointwiseFill(op, element);
