@@ -1,7 +1,7 @@
 # REQUIRES: torch
 # RUN: %venv_torch %s
 """What a forward does beside its result: gradients that it turns off in a region of autocast, buffers that other entries read, tensors
-that it changes in place by functions whose name does not say so."""
+that it changes in place by functions whose name does not say so, tensors that functions give back as they are."""
 import copy
 import os
 import sys
@@ -244,7 +244,29 @@ def in_place():
         trainc.torch.export(Layers(lambda m, x: (m.a(x) * F.relu(kept, inplace=True)).sum()), (x,))
 
 
-TESTS = [regions_of_autocast, changed_for_others, changed_in_8_bits, changed_by_evals, numbers, replaced, normal, in_place]
+def itself_without_gradient():
+    """What gives a tensor itself, as `x.double()` of float64 does, is a node of its own in a graph: the tensor would be without a gradient from a
+    metric under no_grad on."""
+    class Metric(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.a, self.b, self.function = nn.Linear(4, 4), nn.Linear(4, 4), function
+
+        def forward(self, x):
+            h = self.a(x)
+            with torch.no_grad():
+                t = self.function(h)
+                size = self.function(self.b.weight).norm()
+            return (self.b(h) * t).square().mean() + 0 * size
+
+    for function in (lambda h: h.double(), lambda h: h.to("cpu"), lambda h: h.type_as(h), lambda h: h.flatten(1), lambda h: F.dropout(h, 0.5, False),
+                     lambda h: torch.broadcast_tensors(h, h[:1])[0], lambda h: h.sum_to_size(h.shape), lambda h: torch.as_tensor(h)):
+        assert not agree(Metric(function), (torch.randn(5, 4),)).frozen
+    for function in (lambda h: 2 * h, lambda h: h.view_as(h), lambda h: h.clone()):
+        assert agree(Metric(function), (torch.randn(5, 4),), optimizer=lambda p: torch.optim.SGD(p, 0.1)).frozen == []
+
+
+TESTS = [regions_of_autocast, changed_for_others, changed_in_8_bits, changed_by_evals, numbers, replaced, normal, in_place, itself_without_gradient]
 
 if __name__ == "__main__":
     for test in [test for test in TESTS if not sys.argv[1:] or test.__name__ in sys.argv[1:]]:

@@ -51,41 +51,6 @@ def detached():
     agree(Straight(), (torch.randn(5, 4),))
 
 
-def itself_without_gradient():
-    """What gives a tensor itself, as `x.double()` of float64 does, is a node of its own in a graph: the tensor would be without a gradient from a
-    metric under no_grad on."""
-    class Metric(nn.Module):
-        def __init__(self, function):
-            super().__init__()
-            self.a, self.b, self.function = nn.Linear(4, 4), nn.Linear(4, 4), function
-
-        def forward(self, x):
-            h = self.a(x)
-            with torch.no_grad():
-                t = self.function(h)
-                size = self.function(self.b.weight).norm()
-            return (self.b(h) * t).square().mean() + 0 * size
-
-    for function in (lambda h: h.double(), lambda h: h.to("cpu"), lambda h: h.type_as(h), lambda h: h.flatten(1), lambda h: F.dropout(h, 0.5, False),
-                     lambda h: torch.broadcast_tensors(h, h[:1])[0], lambda h: h.sum_to_size(h.shape), lambda h: torch.as_tensor(h)):
-        assert not agree(Metric(function), (torch.randn(5, 4),)).frozen
-    for function in (lambda h: 2 * h, lambda h: h.view_as(h), lambda h: h.clone()):
-        assert agree(Metric(function), (torch.randn(5, 4),), optimizer=lambda p: torch.optim.SGD(p, 0.1)).frozen == []
-
-
-def named_as_constants():
-    """A parameter of the name that a large constant would have."""
-    class Named(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.constant, self.table = nn.ParameterList([torch.randn(40, 40)]), torch.randn(40, 40) / 40
-
-        def forward(self, x):
-            return (x @ self.table @ self.constant[0]).square().mean()
-
-    agree(Named(), (torch.randn(3, 40),))
-
-
 def without_gradient():
     """PyTorch does not even decay what has no gradient; a parameter that nothing reads is left out."""
     class Parts(nn.Module):
@@ -620,7 +585,7 @@ def refused():
             trainc.torch.export(broken, (x,), lambda m, x: m(x.double()).mean(), torch.optim.SGD(broken.parameters(), 0.1))
 
 
-TRAPS = [no_grad_region, itself_without_gradient, named_as_constants, detached, without_gradient, constants, tied, one_tensor_twice, corners, places_on_elements, one_index,
+TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, corners, places_on_elements, one_index,
          classes_second, running_statistics, padding, ends_of_integers, bags, in_place, modes, metrics, large_constants, accumulated,
          whole_batches, checkpointed, autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, converted, refused]
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
-from against_torch import trainc  # noqa: E402
+from against_torch import agree, trainc  # noqa: E402
 from tiny import refused  # noqa: E402
 
 torch.manual_seed(6)
@@ -150,7 +150,20 @@ def ties():
             step.load_state_dict(values)
 
 
-for test in (artifact_anew, merged, changed, files, eight_bits, ties):
+def named_as_constants():
+    """A parameter of the name that a large constant would have."""
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.constant, self.table = nn.ParameterList([torch.randn(40, 40)]), torch.randn(40, 40, dtype=torch.float64) / 40
+
+        def forward(self, x):
+            return (x @ self.table @ self.constant[0]).square().mean()
+
+    agree(Named().double(), (torch.randn(3, 40).double(),))
+
+
+for test in (artifact_anew, merged, changed, files, eight_bits, ties, named_as_constants):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         if test.__code__.co_argcount:
             with tempfile.TemporaryDirectory() as own:
