@@ -4,7 +4,6 @@
 #include "core/trainer.h"
 #include "cpu/openblas.h"
 #include "cuda/executor.h"
-#include <math.h>
 #include <time.h>
 
 using namespace trainc;
@@ -489,41 +488,6 @@ static trainc_status closeWindow(trainc_trainer *trainer, uint32_t entry,
   return TRAINC_OK;
 }
 
-/// Of a run that closed the window whose scalars these are, or did not; `before` is the
-/// number of updates that were done. Waits for the device.
-static trainc_status giveResult(trainc_trainer *trainer, const double *scalars,
-                                bool closed, double before,
-                                trainc_step_result *out_result) {
-  if (trainc_status status = settle(trainer)) {
-    trainer->broken = true;
-    return status;
-  }
-  trainc_step_result result = {};
-  result.closed = closed;
-  result.updated = closed && scalars[TRAINC_SCALAR_UPDATE] != before;
-  auto mean = [](double sum, double weight) {
-    return weight == 0 ? static_cast<double>(NAN) : sum / weight;
-  };
-  result.weight = scalars[TRAINC_SCALAR_MICRO_WEIGHT];
-  result.loss = mean(scalars[TRAINC_SCALAR_MICRO_LOSS], result.weight);
-  result.window_weight = scalars[TRAINC_SCALAR_WEIGHT_SUM];
-  result.window_loss =
-      mean(scalars[TRAINC_SCALAR_LOSS_SUM], result.window_weight);
-  result.grad_norm = scalars[TRAINC_SCALAR_GRAD_NORM];
-  result.clip_factor = scalars[TRAINC_SCALAR_CLIP_FACTOR];
-  result.loss_scale = scalars[TRAINC_SCALAR_LOSS_SCALE];
-  result.update = static_cast<uint64_t>(scalars[TRAINC_SCALAR_UPDATE]);
-  result.skipped = static_cast<uint64_t>(scalars[TRAINC_SCALAR_SKIPPED]);
-  result.micro_step = static_cast<uint32_t>(scalars[TRAINC_SCALAR_MICRO_STEP]);
-  result.finite = scalars[TRAINC_SCALAR_FINITE] != 0;
-  if (closed) {
-    result.stop = static_cast<uint32_t>(scalars[TRAINC_SCALAR_STOP]);
-    trainer->stopRequested = false;
-  }
-  *out_result = result;
-  return TRAINC_OK;
-}
-
 trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
                           trainc_step_result *out_result) {
   TRAINC_TRY(checkEntry(trainer, entry, TRAINC_ENTRY_STEP));
@@ -542,10 +506,7 @@ trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
   bool closes = microStep >= e.accumulate;
   if (closes)
     TRAINC_TRY(closeWindow(trainer, entry, microStep));
-  if (out_result)
-    TRAINC_TRY(giveResult(trainer, scalars, closes, before, out_result));
-  endScales(trainer); // the result has those that were used
-  return TRAINC_OK;
+  return endRun(trainer, scalars, closes, before, out_result);
 }
 
 trainc_status trainc_request_stop(trainc_trainer *trainer) {
@@ -575,11 +536,8 @@ trainc_status trainc_flush(trainc_trainer *trainer,
     TRAINC_TRY(closeWindow(trainer, trainer->windowEntries[window],
                            microSteps(window)));
   }
-  if (out_result)
-    TRAINC_TRY(giveResult(trainer, closed ? closed : trainer->scalars,
-                          closed != nullptr, before, out_result));
-  endScales(trainer);
-  return TRAINC_OK;
+  return endRun(trainer, closed ? closed : trainer->scalars, closed != nullptr,
+                before, out_result);
 }
 
 trainc_status trainc_eval(trainc_trainer *trainer, uint32_t entry) {

@@ -92,17 +92,6 @@ void trainc::setScalar(trainc_trainer *trainer, uint32_t scalar, double value) {
     cuda::touchScalar(trainer, scalar);
 }
 
-void trainc::endScales(trainc_trainer *trainer) {
-  const trainc_descriptor &d = *trainer->d;
-  for (uint32_t window = 0; window < d.num_windows; ++window) {
-    uint32_t scale = scalarOf(window, TRAINC_SCALAR_LOSS_SCALE);
-    if (followsArtifact(d, scale) && !trainer->isSet[scale] &&
-        !inWindowOf(scale, trainer->scalars) &&
-        trainer->scalars[scale] != d.scalars[scale].init)
-      setScalar(trainer, scale, d.scalars[scale].init);
-  }
-}
-
 trainc_status trainc_set_scalar(trainc_trainer *trainer, const char *name,
                                 double value) {
   uint32_t scalar = 0;

@@ -276,9 +276,12 @@ inline Position positionOf(const trainc_trainer *trainer) {
 /// Sets a scalar that kernels write, too.
 void setScalar(trainc_trainer *trainer, uint32_t scalar, double value);
 
-/// Puts the artifact's loss scales in place of those that loaded windows came with, as
-/// far as these are closed.
-void endScales(trainc_trainer *trainer);
+/// Ends a step or flush that closed the window whose scalars these are, or did not: gives its
+/// result, if one is asked for, for which it waits for the device. `before` is the number
+/// of updates that were done.
+trainc_status endRun(trainc_trainer *trainer, const double *scalars,
+                     bool closed, double before,
+                     trainc_step_result *out_result);
 
 /// Writes initial values and compute copies.
 trainc_status initializeState(trainc_trainer *trainer);
