@@ -14,6 +14,7 @@
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Commands/Passes.h"
+#include "trainc/Transforms/CopyValue.h"
 #include "trainc/Transforms/EraseDead.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringMap.h"
@@ -289,13 +290,7 @@ static void copyOldValues(Block &block) {
       continue;
     OpBuilder b(read->getContext());
     b.setInsertionPointAfter(read);
-    RankedTensorType type = nn::getTensorType(read);
-    Value flat = nn::reshapeTo(b, read.getLoc(), read, {type.getNumElements()});
-    Value old = nn::reshapeTo(
-        b, read.getLoc(),
-        FlattenOp::create(b, read.getLoc(), flat.getType(), flat, {0})
-            .getResult(),
-        type.getShape());
+    Value old = copyValue(b, read.getLoc(), read);
     // The copy itself reads before the write.
     read.getResult().replaceUsesWithIf(old, [&](OpOperand &use) {
       Operation *user = use.getOwner();

@@ -2,6 +2,7 @@
 #include "ForwardWrites.h"
 #include "mlir/IR/SymbolTable.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Transforms/ForwardReads.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -41,20 +42,13 @@ LogicalResult trainc::forwardWrites(ListOp list, SymbolTable &symbols) {
   if (failed(verifyNames(list, symbols)))
     return failure();
   Block &block = list.getBody().front();
+  forwardReads(block);
   DenseMap<Attribute, WriteOp> written;
-  for (Operation &op : llvm::make_early_inc_range(block)) {
-    if (auto write = dyn_cast<WriteOp>(op)) {
-      WriteOp &last = written[write.getTarget()];
-      if (last)
-        last.erase();
-      last = write;
-    } else if (auto read = dyn_cast<ReadOp>(op)) {
-      WriteOp last = written.lookup(read.getSource());
-      if (!last)
-        continue;
-      read.replaceAllUsesWith(last.getValue());
-      read.erase();
-    }
+  for (auto write : llvm::make_early_inc_range(block.getOps<WriteOp>())) {
+    WriteOp &last = written[write.getTarget()];
+    if (last)
+      last.erase();
+    last = write;
   }
   for (auto write : llvm::to_vector(block.getOps<WriteOp>()))
     write->moveBefore(block.getTerminator());

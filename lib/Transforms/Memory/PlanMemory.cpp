@@ -11,6 +11,7 @@
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainPlaces.h"
+#include "trainc/Transforms/CopyValue.h"
 #include "trainc/Transforms/Memory/Passes.h"
 
 #define DEBUG_TYPE "train-plan-memory"
@@ -78,12 +79,7 @@ static int64_t copyWhatIsNeeded(ListOp list, SymbolTable &symbols) {
           !isNeededBeside(owner, *operand))
         continue;
       OpBuilder b(&op);
-      RankedTensorType type = nn::getTensorType(value);
-      Value flat =
-          nn::reshapeTo(b, op.getLoc(), value, {type.getNumElements()});
-      auto copy = FlattenOp::create(b, op.getLoc(), flat.getType(), flat, {0});
-      operand->set(
-          nn::reshapeTo(b, op.getLoc(), copy.getResult(), type.getShape()));
+      operand->set(copyValue(b, op.getLoc(), value));
       ++copies;
     }
   return copies;
@@ -121,14 +117,11 @@ static int64_t copyGivenGradients(ListOp list, SymbolTable &symbols) {
         isTermAlone(input, symbols))
       continue;
     OpBuilder b = OpBuilder::atBlockBegin(input.getOwner());
-    RankedTensorType type = nn::getTensorType(input);
-    Value flat =
-        nn::reshapeTo(b, input.getLoc(), input, {type.getNumElements()});
-    auto copy = FlattenOp::create(b, input.getLoc(), flat.getType(), flat, {0});
-    Operation *reader = flat == input ? copy : flat.getDefiningOp();
-    input.replaceAllUsesExcept(
-        nn::reshapeTo(b, input.getLoc(), copy.getResult(), type.getShape()),
-        reader);
+    auto uses = llvm::map_to_vector(input.getUses(),
+                                    [](OpOperand &use) { return &use; });
+    Value copy = copyValue(b, input.getLoc(), input);
+    for (OpOperand *use : uses)
+      use->set(copy);
     ++copies;
   }
   return copies;

@@ -13,6 +13,7 @@
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/EraseDead.h"
+#include "trainc/Transforms/ForwardReads.h"
 #include "trainc/Transforms/Source/Passes.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -60,21 +61,6 @@ struct Backward {
   llvm::SetVector<Operation *> roundings;
 };
 } // namespace
-
-/// A read after a write of the same buffer is the value written, and has its gradient.
-static void forwardWrites(Block &body) {
-  DenseMap<Attribute, Value> written;
-  body.walk([&](Operation *op) {
-    if (auto write = dyn_cast<WriteOp>(op)) {
-      written[write.getTarget()] = write.getValue();
-    } else if (auto read = dyn_cast<ReadOp>(op)) {
-      if (Value value = written.lookup(read.getSource())) {
-        read.replaceAllUsesWith(value);
-        read.erase();
-      }
-    }
-  });
-}
 
 /// Puts the ops of each region in place of the region.
 static RecomputeMap inlineRecomputes(Block &body) {
@@ -387,7 +373,7 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
   Block &body = step.getBody().front();
   auto yield = cast<train::YieldOp>(body.getTerminator());
   Backward state(step, symbols);
-  forwardWrites(body);
+  forwardReads(body); // which have gradients then
   state.recomputed = inlineRecomputes(body);
   Value loss = yield.getLoss(); // perhaps what stood in one of those regions
   SmallVector<Operation *> forward;

@@ -143,8 +143,8 @@ def ChooseSavedPass : Pass<"train-choose-saved", "::mlir::ModuleOp"> {
     is behind a `train.barrier`; the bits stay. Of a gelu written as products and a tanh its input
     is kept, instead of five tensors.
 
-    Forms the GEMMs as `train-form-kernels` does. No command and no access to memory is added: what a product, a convolution or another
-    kernel of its own reads is kept, and read from there. Dropouts are not drawn again, and values of
+    Forms the GEMMs as `train-form-kernels` does. No command and no access to memory is added:
+    what a product, a convolution or another kernel of its own reads is kept, and read from there. Dropouts are not drawn again, and values of
     256 KiB or less, which stay in a cache, are kept.
 
     Needs lists of primitives (`nn-decompose`), before `train-form-kernels`. Runs after

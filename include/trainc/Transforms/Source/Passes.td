@@ -187,7 +187,7 @@ def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
 
     A `nn.linear_cross_entropy` gives way to `nn.linear_cross_entropy_grad`, which computes its loss,
     too, unless its gradient depends on that loss. Of a parameter that is stored in bf16 or f16,
-    or that the step reads in such a type, each contribution to its gradient is in the compute type (f32): it
+    or that the step reads in such a type, each contribution to its gradient is in f32: it
     is cast alone, and one that was only rounded is taken before that. Where one is computed in f16,
     in a step without loss scale that computes in another type, a warning says so.
 
