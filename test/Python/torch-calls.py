@@ -243,6 +243,13 @@ def draws():
         with refused(Unsupported, "generators of ", "changes in each call"):
             export(loss=lambda m, x, y: ce(m, x, y) * draw())
 
+    for draw, said in [(lambda: np.random.default_rng().random(), "numpy.random"), (lambda: np.random.RandomState().rand(), "numpy.random"),
+                       (lambda: random.Random().random(), "Python's random")]:
+        with refused(Unsupported, f"a generator of {said} without a seed", "torch.rand", HERE):
+            export(loss=lambda m, x, y: ce(m, x, y) * draw())
+    for draw in (lambda: np.random.default_rng(1).random(), lambda: random.Random(1).random()):
+        trained(mlp(), lambda m, x, y: ce(m, x, y) * draw())
+
     def seeded(m, x, y):
         torch.manual_seed(0)
         return ce(m, x + torch.randn_like(x), y)

@@ -13,6 +13,7 @@ import os
 import random
 import re
 import sys
+import tempfile
 import traceback
 import types
 import warnings
@@ -132,8 +133,7 @@ class _Entry(nn.Module):
                 results = function(*args, **kwargs)
         self.seen.call = _Call(before, Attributes(self.model, self._function[0]), known)
         if _draws() != draws:
-            raise TypeError("numbers drawn by Python's random or by numpy.random, which were the same in each call of the step: expected torch's "
-                            "(torch.rand, F.dropout), or the numbers as inputs")
+            raise TypeError(f"numbers drawn by Python's random or by numpy.random, which {DRAWN}")
         if _has_selected(results):
             raise TypeError("a result of rows that a mask selects, whose number depends on data: expected results of fixed shapes")
         return results
@@ -337,6 +337,33 @@ def _without_seeds() -> contextlib.AbstractContextManager[None]:
     return swapped({(module, name): wrapped(getattr(module, name)) for module in (torch, torch.random) for name in names})
 
 
+DRAWN = "were the same in each call of the step: expected torch's (torch.rand, F.dropout), or the numbers as inputs"
+
+
+def _without_entropy() -> contextlib.AbstractContextManager[None]:
+    """Refuses generators of Python and NumPy that are made without a seed, whose draws _draws() does not see."""
+    def checked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def draw(*args: Any) -> Any:
+            caller = sys._getframe(1)
+            while caller.f_code.co_filename in (random.__file__, __file__):
+                caller = caller.f_back
+            if not caller.f_code.co_filename.startswith((OURS[0], tempfile.__file__)):
+                raise UnsupportedError(f"{name} without a seed in what is exported: its numbers {DRAWN}{_shown(caller)}")
+            return function(*args)
+
+        return draw
+
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        (own if a is not None else unseeded)(self, a, version)
+
+    own = random.Random.seed
+    unseeded = checked(own, "a generator of Python's random")
+    functions = {(random.Random, "seed"): seed}
+    if generators := sys.modules.get("numpy.random.bit_generator"):
+        functions[generators, "randbits"] = checked(generators.randbits, "a generator of numpy.random")
+    return swapped(functions)
+
+
 def origin_of(node: torch.fx.Node) -> Origin:
     return node.meta.get("custom", {}).get("trainc", Origin())
 
@@ -380,8 +407,8 @@ def _quiet() -> Iterator[None]:
 def _exported(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], trained: bool) -> torch.export.ExportedProgram | None:
     """None if there are derivatives in it, which it does not trace."""
     try:
-        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), _without_seeds(), vmap_traced(),
-              averaged_statistics(entry.model), with_weights(), torch.fx.traceback.preserve_node_meta(), inference_is_no_grad(),
+        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), _without_seeds(),
+              _without_entropy(), vmap_traced(), averaged_statistics(entry.model), with_weights(), torch.fx.traceback.preserve_node_meta(), inference_is_no_grad(),
               contextlib.ExitStack() as stack):
             for mode in _Origins(trained).modes():
                 stack.enter_context(mode)
