@@ -134,7 +134,7 @@ def empty(dtype: str, shape: tuple, as_torch: bool):
     """A new array of a type of DTYPES, of NumPy or torch."""
     if as_torch:
         import torch
-        return torch.empty(shape, dtype=getattr(torch, dtype))
+        return torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")  # whatever the default device is
     import numpy
     if dtype == "bfloat16":
         try:

@@ -115,6 +115,26 @@ def outputs():
             step(x[:3], y[:3])
 
 
+def default_device():
+    """What a step makes is in memory of the host, whatever device torch makes tensors on."""
+    model = mlp()
+    exported = trainc.torch.export(model, batch(SIZE), each, adamw(model.parameters()), evals={"y": lambda m, x, y: m(x)})
+    x, y = batch(3)
+    rows = batch(SIZE)
+    wanted = each(model, x, y).mean().item(), model(rows[0]).detach()
+    torch.set_default_device("meta")
+    try:
+        with exported.step(threads=1) as step:
+            torch.testing.assert_close(step.eval("y", *rows)["y"], wanted[1])
+            for given in ((x, y), (x.numpy(), y.numpy())):
+                step.load_state_dict(model.state_dict())
+                assert abs(step(*given).loss - wanted[0]) < 1e-12
+            kept = [*step.state_dict(as_torch=True).values(), *step.torch_optimizer()["state"][0].values()]
+            assert {x.device.type for x in kept} == {"cpu"}, kept
+    finally:
+        torch.set_default_device(None)
+
+
 def lengths():
     """Of several steps the smallest that fits is filled up. A batch may be along another dimension."""
     class Tagger(nn.Module):
@@ -178,6 +198,7 @@ def mixed():
         trainc.torch.export(mlp(), (*batch(SIZE), torch.ones(SIZE)), lambda m, x, y, example_weights: each(m, x, y) * example_weights)
 
 
-for test in (epochs, refused_later, weighted, outputs, lengths, mixed):
-    test()
-    print(f"{test.__name__}: ok", flush=True)
+for test in (epochs, refused_later, weighted, outputs, default_device, lengths, mixed):
+    if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
+        test()
+        print(f"{test.__name__}: ok", flush=True)

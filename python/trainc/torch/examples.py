@@ -90,11 +90,11 @@ class Examples:
         """A batch of `size` examples, with their weights."""
         self._next = count = self.count(given)
         if count is None or not 0 < count <= size:
-            return {WEIGHTS: torch.ones(size)} | given  # it has another shape, which is said where it is bound
+            return {WEIGHTS: torch.ones(size, device="cpu")} | given  # it has another shape, which is said where it is bound
         if count < size and self.mixed:
             raise InvalidArgumentError(f"got {count} examples, expected {size}: none can be added with weight 0, as examples are mixed: {self.mixed}")
         if (count, size) not in self._weights:
-            self._weights[count, size] = (torch.arange(size) < count).float()
+            self._weights[count, size] = (torch.arange(size, device="cpu") < count).float()
         if count == size:
             return {WEIGHTS: self._weights[count, size]} | given
         filled = given | {name: _filled(given[name], dim, size) for name, dim in self.dims.items()}
@@ -113,7 +113,7 @@ class Examples:
 
 def _filled(x: Any, dim: int, size: int, value: float | None = None) -> Any:
     """`x` with its first row, or a value, behind it: what the model computes of rows that are there is finite if the rest is."""
-    rows = torch.as_tensor(x)
+    rows = x if isinstance(x, torch.Tensor) else torch.as_tensor(x, device="cpu")
     more = rows.narrow(dim, 0, 1).expand([size - n if d == dim else n for d, n in enumerate(rows.shape)])
     filled = torch.cat([rows, more if value is None else torch.full_like(more, value)], dim)
     return filled if isinstance(x, torch.Tensor) else filled.numpy()

@@ -133,7 +133,7 @@ def _memory(tensor: torch.Tensor) -> memoryview:
 def _other_constant(value: torch.Tensor, step: Step, given: Any) -> str | None:
     """What was expected in place of `given`."""
     try:
-        same = torch.equal(torch.as_tensor(given), value)
+        same = torch.equal(torch.as_tensor(given, device="cpu"), value)
     except (TypeError, ValueError, RuntimeError):  # of another kind
         same = False
     return None if same else "expected the value at the export, which is compiled in"
@@ -143,7 +143,7 @@ def _other_int8(name: str, step: Step, given: Any) -> str | None:
     """The same of a weight that the step has in 8 bits."""
     values, scale = (step.read(f"{name}.{part}", as_torch=True).double() for part in ("int8", "scale"))
     try:
-        weight = torch.as_tensor(given)
+        weight = torch.as_tensor(given, device="cpu")
         same = weight.shape == values.shape and bool(((weight - values * scale[:, None]).abs() <= scale[:, None]).all())
     except (TypeError, ValueError, RuntimeError):
         same = False

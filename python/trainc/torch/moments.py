@@ -253,7 +253,7 @@ class Moments:
             moments = {key: step.read(name, kind, as_torch=True) for key, kind in STATES[self.kind].items() if (name, kind) in held}
             if _OF_ALL_ELEMENTS in moments:
                 moments[_OF_ALL_ELEMENTS] = moments[_OF_ALL_ELEMENTS].flatten()[0].clone()
-            counted = {"step": torch.tensor(float(update))} if self.kind not in UNCOUNTED else {}
+            counted = {"step": torch.tensor(float(update), device="cpu")} if self.kind not in UNCOUNTED else {}
             if moments and (update or any(bool(x.any()) for key, x in moments.items() if key != _OF_ALL_ELEMENTS)):
                 values[number] = counted | moments
             elif number in kept.values:
