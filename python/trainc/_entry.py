@@ -190,8 +190,9 @@ class EntryPoint:
         port.held = weakref.ref(owner) if library is NUMPY else None
 
     def read_outputs(self) -> dict:
-        """Copies of the outputs by name: torch tensors if an input is one, else NumPy arrays. As `bind`."""
-        results, as_torch = {}, any(port.library is TORCH for port in self.inputs)
+        """Copies of the outputs by name: torch tensors if an input is one that was given, else NumPy arrays. As `bind`."""
+        results: dict[str, Any] = {}
+        as_torch = any(port.library is TORCH and not (self._examples and self._examples.owns(port.value)) for port in self.inputs)
         for i, port in enumerate(self.outputs):
             data, array = c_void_p(), empty(port.dtype, port.shape, as_torch)
             self.trainer.call("trainc_output_data", self.index, i, byref(data))

@@ -1,10 +1,11 @@
-# REQUIRES: torch
+# REQUIRES: numpy, torch
 # RUN: %venv_torch %s
 """A loss that is given per example: weights, and batches of fewer examples, against PyTorch; what mixes examples takes none."""
 import copy
 import os
 import sys
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -89,6 +90,42 @@ def weighted():
             result = step(*parts[1], example_weights=weights[1].float().numpy())
             assert result.closed and abs(result.window_loss - total.item()) < 1e-6, (result, total)
         same(step, reference, 1e-6)
+
+
+def weights_of_each():
+    """There are as many weights as examples."""
+    model = mlp()
+    with trainc.torch.export(model, batch(SIZE), each, torch.optim.SGD(model.parameters(), 0.0)).step(threads=1) as step:
+        for n in SIZE, 3, 1:
+            x, y = batch(n)
+            for wrong, got in ((torch.ones(n + 1), f"shape ({n + 1},)"), (torch.ones(n, 1).numpy(), f"shape ({n}, 1)"), ([1.0] * n, "list")):
+                with refused(trainc.InvalidArgumentError, f"example_weights of {n} examples: expected shape ({n},), got {got}"):
+                    step(x, y, example_weights=wrong)
+            assert step(x, y, example_weights=torch.full((n,), 2.0).float()).weight == 2 * n
+
+
+def two_steps():
+    """Two steps of one export take batches of other sizes."""
+    model = mlp()
+    exported = trainc.torch.export(model, batch(SIZE), lambda m, x, y: (each(m, x, y), {"z": m(x)}), torch.optim.SGD(model.parameters(), 0.0))
+    with exported.step(threads=1) as first, exported.step(threads=1) as second:
+        for n, other in ((3, 1), (1, SIZE)):
+            one, another = first(*batch(n)), second(*batch(other))
+            assert one.outputs["z"].shape == (n, 3) and another.outputs["z"].shape == (other, 3), (n, other)
+
+
+def kinds():
+    """Outputs are of NumPy where all that is given is; weights of the user's count, our own do not."""
+    model = mlp()
+    exported = trainc.torch.export(model, batch(SIZE), lambda m, x, y: (each(m, x, y), {"z": m(x)}), torch.optim.SGD(model.parameters(), 0.0))
+    with exported.step(threads=1) as step:
+        for n in SIZE, 3:
+            x, y = batch(n)
+            arrays, weights = (x.numpy(), y.numpy()), torch.ones(n).float()
+            for given, named, kind in (((x, y), {}, torch.Tensor), (arrays, {}, np.ndarray), (arrays, {"example_weights": weights}, torch.Tensor),
+                                       (arrays, {"example_weights": weights.numpy()}, np.ndarray)):
+                z = step(*given, **named).outputs["z"]
+                assert isinstance(z, kind) and z.shape == (n, 3), (n, type(z), kind)
 
 
 def outputs():
@@ -198,7 +235,7 @@ def mixed():
         trainc.torch.export(mlp(), (*batch(SIZE), torch.ones(SIZE)), lambda m, x, y, example_weights: each(m, x, y) * example_weights)
 
 
-for test in (epochs, refused_later, weighted, outputs, default_device, lengths, mixed):
+for test in (epochs, refused_later, weighted, weights_of_each, two_steps, kinds, outputs, default_device, lengths, mixed):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         test()
         print(f"{test.__name__}: ok", flush=True)

@@ -68,9 +68,9 @@ class Examples:
     dims: dict[str, int]
     mixed: str
     outputs: dict[str, int] = field(default_factory=dict)
-    _count: int | None = 0  # of the last batch that was taken
-    _next: int | None = None  # of the last one that was completed
-    _weights: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # of so many examples, filled up to so many
+    _count: int | None = field(default=0, init=False)  # of the last batch that was taken
+    _next: int | None = field(default=None, init=False)  # of the last one that was completed
+    _weights: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict, init=False)  # of so many examples, filled up to so many
 
     def count(self, given: Mapping[str, Any]) -> int | None:
         """How many examples a batch has; None if its inputs do not say the same."""
@@ -93,6 +93,9 @@ class Examples:
             return {WEIGHTS: torch.ones(size, device="cpu")} | given  # it has another shape, which is said where it is bound
         if count < size and self.mixed:
             raise InvalidArgumentError(f"got {count} examples, expected {size}: none can be added with weight 0, as examples are mixed: {self.mixed}")
+        if WEIGHTS in given and (shape := getattr(given[WEIGHTS], "shape", None)) != (count,):
+            got = type(given[WEIGHTS]).__name__ if shape is None else f"shape {tuple(shape)}"
+            raise InvalidArgumentError(f"{WEIGHTS} of {count} examples: expected shape ({count},), got {got}")
         if (count, size) not in self._weights:
             self._weights[count, size] = (torch.arange(size, device="cpu") < count).float()
         if count == size:
@@ -105,6 +108,10 @@ class Examples:
     def taken(self) -> None:
         """The batch that was completed last is bound: outputs are of it."""
         self._count = self._next
+
+    def owns(self, weights: Any) -> bool:
+        """Whether these are not the user's."""
+        return any(weights is own for own in self._weights.values())
 
     def cut(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Outputs without the rows that fill the last batch up."""

@@ -1,6 +1,7 @@
 """`export`: a model, its loss and its optimizer as the text and weights of a module."""
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 import os
@@ -105,8 +106,9 @@ class Exported(exported.Exported):
         step.left_out = {name: None if value is None else functools.partial(_other_constant, value) for name, value in self.left_out.items()}
         step.left_out |= {name: functools.partial(_other_int8, name) for name in self.int8}
         for entry, batch in self.batches.items():
+            examples = dataclasses.replace(self.examples[entry]) if entry in self.examples else None  # of this step alone
             step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT}, self.unsigned[entry],
-                        self.items[entry], self.examples.get(entry))
+                        self.items[entry], examples)
         for name, begun in self.begun.items():
             begun.check()
             part = self.moments.parts[name] if isinstance(self.moments, MomentsByStep) else self.moments
