@@ -297,21 +297,28 @@ def _by_half(b: Builder, x: Value, is_asin: bool) -> Value:
 
 def sinh(b: Builder, x: Value) -> Value:
     """(exp(x) - exp(-x)) / 2; of |x| < 1 by e = exp(x) - 1 as (e + e / (e + 1)) / 2."""
-    double = b.binary("sub", *_powers_of_e(b, x))
     one = b.like(1, x)
     is_small = b.compare("lt", b.unary("abs", x), one)
     e = expm1(b, b.select(is_small, x, b.like(0, x)))
-    double = b.select(is_small, b.binary("add", e, b.binary("div", e, b.binary("add", e, one))), double)
-    return b.binary("mul", double, b.like(0.5, x))
+    double = b.binary("add", e, b.binary("div", e, b.binary("add", e, one)))
+    return b.select(is_small, b.binary("mul", double, b.like(0.5, x)), b.binary("sub", *_halves_of_exp(b, x)))
 
 
 def cosh(b: Builder, x: Value) -> Value:
     """(exp(x) + exp(-x)) / 2"""
-    return b.binary("mul", b.binary("add", *_powers_of_e(b, x)), b.like(0.5, x))
+    return b.binary("add", *_halves_of_exp(b, x))
 
 
-def _powers_of_e(b: Builder, x: Value) -> tuple[Value, Value]:
-    return b.unary("exp", x), b.unary("exp", b.unary("neg", x))
+def _halves_of_exp(b: Builder, x: Value) -> tuple[Value, Value]:
+    """exp(x) / 2 and exp(-x) / 2, finite also where exp is not: of x > k / 2 as exp(x - k) * (exp(k) / 2), where x - k is exact."""
+    k = {"f64": 512, "f16": 8}.get(x.dtype, 64)
+
+    def half(x: Value) -> Value:
+        is_large = b.compare("gt", x, b.like(k / 2, x))
+        power = b.unary("exp", b.binary("sub", x, b.select(is_large, b.like(k, x), b.like(0, x))))
+        return b.binary("mul", power, b.select(is_large, b.like(math.exp(k) / 2, x), b.like(0.5, x)))
+
+    return half(x), half(b.unary("neg", x))
 
 
 def asinh(b: Builder, x: Value) -> Value:

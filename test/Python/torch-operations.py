@@ -101,3 +101,19 @@ hit |= {operation for operation, _ in n_exported.log}
 missed = {str(operation) for operation in RULES} - hit
 assert missed == {f"aten.{name}" for name in REPLACED}, missed ^ {f"aten.{name}" for name in REPLACED}
 print(f"{len(hit)} operations, {len(missed)} more replaced by torch.export")
+
+# Functions that are finite where exp is not, and their gradients.
+for dtype, given in ((torch.float32, [31.9, 32.1, 88.0, 89.0, -89.3, -70.0, 0.5, -0.3]),
+                     (torch.float64, [255.9, 256.1, 709.0, 710.4, -710.4, -3.0])):
+    at = torch.tensor(given, dtype=dtype)
+    scale = 1 / at.double().cosh()  # gradients are 1 + tanh(x)
+    hyperbolic = nn.Module()
+    hyperbolic.at = nn.Parameter(at.clone())
+    with trainc.torch.export(hyperbolic, (scale.to(dtype),), lambda m, s: ((m.at.cosh() + m.at.sinh()) * s).sum(),
+                             torch.optim.SGD(hyperbolic.parameters(), 1.0),
+                             evals={"values": lambda m, s: (m.at.cosh(), m.at.sinh(), s)}).step() as step:
+        for got, function in zip(step.eval("values", scale.to(dtype)).values(), (torch.cosh, torch.sinh)):
+            torch.testing.assert_close(got, function(at.double()).to(dtype), rtol=1e-6 if dtype is torch.float32 else 1e-13, atol=0)
+        step(scale.to(dtype))
+        moved = at.double() - step.state_dict(as_torch=True)["at"].double()
+        torch.testing.assert_close(moved, 1 + at.double().tanh(), rtol=1e-5, atol=1e-5)
