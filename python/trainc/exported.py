@@ -11,7 +11,7 @@ from typing import Any
 
 from ._files import beside, temporary
 from .compiler import compile
-from .emit import Type, number
+from .emit import Type, number, symbol
 from .errors import UnsupportedError, warn
 from .step import Step
 
@@ -71,7 +71,15 @@ class Exported:
         with temporary("weights.safetensors") as weights:
             self._write_weights(weights)
             step.load_weights(weights)
+        step.clones = _clones(step, self.text)
         return step
+
+
+def _clones(step: Step, text: str) -> dict[str, str]:
+    """The compiler clones an optimizer with parameters in f32 and in f64: of its scalars those of the clone, which the text has not."""
+    split = [(full, *full.rpartition(".")[::2]) for full in step._scalars]
+    clones = {group for _, group, _ in split if group[-4:] in ("_f32", "_f64") and f"train.optimizer {symbol(group)} =" not in text}
+    return {f"{group[:-4]}.{number}": full for full, group, number in split if group in clones}
 
 
 def warn_of_version(library: str, version: str, tested: Sequence[tuple[int, int]]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from . import _runtime
 from ._arrays import DTYPES, SIZES, empty, pointer_of, view
 from ._entry import EntryPoint
+from ._result import StepResult
 from ._trainer import Comm, Trainer, shape_of
 from .errors import InvalidArgumentError, MismatchError, NotFoundError, warn
 
@@ -21,106 +22,6 @@ class LoadResult(NamedTuple):
     """What `Step.load_state_dict` did not find: names that the dict lacks, and names that the step lacks."""
     missing_keys: list
     unexpected_keys: list
-
-
-class StepResult:
-    """What one call of a step gave. `loss`, `weight` and `micro_step` are of the call (one micro-batch), `window_loss`
-    and `window_weight` of the accumulation window so far or just closed, the others of the last update.
-
-    On a GPU the numbers are waited for when the first of them is read; that must be before the next call of the step.
-    `outputs` are copied when they are first read, on all devices before the next call.
-    """
-
-    __slots__ = ("_values", "_outputs", "_step", "_number")
-
-    def __init__(self, values, step=None, number=0):
-        self._values, self._outputs, self._step, self._number = values, None, step, number
-
-    def _get(self):
-        if self._values is None:
-            self._values = self._step._read_result(self._number)
-        return self._values
-
-    @property
-    def outputs(self) -> dict:
-        """The step's outputs by name, of this micro-batch and the parameters before its update: torch tensors if an input is
-        one, else NumPy arrays; empty if it has none."""
-        if self._outputs is None:
-            self._outputs = self._step._read_outputs(self._number) if self._step else {}
-        return self._outputs
-
-    @property
-    def loss(self) -> float:
-        """The mean loss of this micro-batch, on several ranks of what this one has of it; NaN if its weight is 0."""
-        return self._get().loss
-
-    @property
-    def weight(self) -> float:
-        """The loss terms of this micro-batch that counted."""
-        return self._get().weight
-
-    @property
-    def window_loss(self) -> float:
-        """The mean loss of the window; over all ranks once it is closed."""
-        return self._get().window_loss
-
-    @property
-    def window_weight(self) -> float:
-        """The loss terms of the window that counted."""
-        return self._get().window_weight
-
-    @property
-    def grad_norm(self) -> float:
-        """L2 norm of the averaged, unscaled gradients, before the clip."""
-        return self._get().grad_norm
-
-    @property
-    def clip_factor(self) -> float:
-        """What the clip multiplied the gradients with; 1: not clipped."""
-        return self._get().clip_factor
-
-    @property
-    def loss_scale(self) -> float:
-        return self._get().loss_scale
-
-    @property
-    def update(self) -> int:
-        """Updates done so far, with this one."""
-        return self._get().update
-
-    @property
-    def skipped(self) -> int:
-        """Updates skipped so far, because a gradient was not finite."""
-        return self._get().skipped
-
-    @property
-    def micro_step(self) -> int:
-        """Micro-batches in the open window; 0 after its end."""
-        return self._get().micro_step
-
-    @property
-    def closed(self) -> bool:
-        """Whether this call closed a window: its update ran."""
-        return bool(self._get().closed)
-
-    @property
-    def updated(self) -> bool:
-        """Whether it did, and the update was not skipped."""
-        return bool(self._get().updated)
-
-    @property
-    def finite(self) -> bool:
-        """Whether all gradients of the last window were finite."""
-        return bool(self._get().finite)
-
-    @property
-    def stop(self) -> int:
-        """After a window: how many ranks have called `Step.request_stop`."""
-        return self._get().stop
-
-    def __repr__(self):
-        return (f"StepResult(loss={self.loss:.6g}, grad_norm={self.grad_norm:.6g}, update={self.update}, "
-                f"updated={self.updated})")
 
 
 _shared_comm: weakref.ref | None = None
@@ -173,6 +74,7 @@ class Step:
         self.left_out: Mapping[str, Callable[["Step", Any], str | None] | None] = {}
         self.added: frozenset[str] = frozenset()  # tensors that the model's state dict has not
         self.rates: Mapping[str, Callable[["Step"], float]] = {}  # learning rates that are no scalars: they follow schedules
+        self.clones: Mapping[str, str] = {}  # of scalars of a group with parameters in f32 and in f64 those of its second type
         if not os.path.exists(self.path):
             raise NotFoundError(f"there is no artifact {self.path}")
         self._trainer = Trainer(
@@ -450,7 +352,7 @@ class Step:
     def get(self, name: str) -> float:
         """A scalar: "update", "seed", "loss_scale", a hyperparameter "group.lr"; "lr" alone if all groups agree. A learning rate is that
         of the next update. (A schedule by its own name is the rate of the last one, 0 before the first.)"""
-        return self._agreed(name, self._scalars_of(name))
+        return self._agreed(name)
 
     def set(self, name: str, value: float) -> None:
         """Sets a scalar from the next call on: one by its full name, or, "lr", that of all groups if they agree."""
@@ -459,8 +361,8 @@ class Step:
             value = c_double(value).value
         except (TypeError, ValueError, OverflowError):
             raise InvalidArgumentError(f"{name}: expected a number, got {value!r}") from None
-        if len(names) > 1:
-            self._agreed(name, names)
+        if name not in names:
+            self._agreed(name)
         if fixed := [full for full in names if not self._scalars.get(full)]:
             why = ", follows its schedule and" if fixed[0] in self.rates else ""
             raise InvalidArgumentError(f"{', '.join(fixed)}{why} cannot be set: expected "
@@ -475,15 +377,20 @@ class Step:
         names = [name] if name in known else [full for full in known if full.endswith("." + name)]
         if not names:
             raise NotFoundError(f"{self.path} has no scalar {name}: expected {', '.join(known)}")
-        return names
+        return list(dict.fromkeys(own for full in names for own in (full, self.clones.get(full, full))))
 
-    def _agreed(self, name, names):
+    def _values_of(self, name):
+        """The scalars of this name, by their full ones."""
+        return {full: self.rates[full](self) if full in self.rates else self._trainer.scalar(full) for full in self._scalars_of(name)}
+
+    def _agreed(self, name):
         """The one value of these scalars."""
-        values = {full: self.rates[full](self) if full in self.rates else self._trainer.scalar(full) for full in names}
+        values = self._values_of(name)
         if len(set(values.values())) > 1:
-            raise InvalidArgumentError(f"{name} differs between groups: {', '.join(f'{full} = {value:g}' for full, value in values.items())}; "
-                                       "expected the full name of one")
-        return values[names[0]]
+            where, expected = ("types", "one value, as set() gives to both") if name in values else ("groups", "the full name of one")
+            raise InvalidArgumentError(f"{name} differs between {where}: {', '.join(f'{full} = {value:g}' for full, value in values.items())}; "
+                                       f"expected {expected}")
+        return next(iter(values.values()))
 
     # Checkpoints: safetensors files, see runtime.h.
 

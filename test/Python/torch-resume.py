@@ -191,6 +191,37 @@ def groups_set():
             step.get("lr")
 
 
+def two_types():
+    """A group with parameters in f32 and in f64 is two to the compiler: its numbers are set in both."""
+    def loss(m, x, y):
+        return F.cross_entropy(m[2](m[1](m[0](x.float())).double()), y)
+
+    m = mlp()
+    m[0].float()
+    optimizer = SGD(m.parameters(), 0.1, momentum=0.9)
+    exported = trainc.torch.export(m, batches[0], loss, optimizer)
+    start = copy.deepcopy(m.state_dict())
+
+    def still(step):
+        step(*batches[0])
+        assert all(torch.equal(value, start[name]) for name, value in step.state_dict(as_torch=True).items())
+
+    for name in "lr", "optimizer.lr":
+        with exported.step(threads=1) as step:
+            step.set(name, 0.0)
+            assert step.get(name) == step.get("optimizer.lr") == step.get("optimizer_f64.lr") == 0
+            still(step)
+    optimizer.param_groups[0].update(lr=0.0, momentum=0.5)
+    with exported.step(threads=1) as step:
+        step.set("optimizer_f64.lr", 0.2)
+        for asked in (lambda: step.get("lr"), lambda: step.get("optimizer.lr"), step.torch_optimizer):
+            with refused(trainc.InvalidArgumentError, "optimizer.lr = 0.1, optimizer_f64.lr = 0.2"):
+                asked()
+        step.load_torch_optimizer(optimizer.state_dict())
+        assert step.get("optimizer_f64.momentum") == 0.5 and step.torch_optimizer()["param_groups"][0]["momentum"] == 0.5
+        still(step)
+
+
 def taken_over():
     """An optimizer that has done updates is exported with them."""
     for make, schedule in [(lambda p: AdamW(p, 1e-2), lambda o: CosineAnnealingLR(o, 20)), (lambda p: SGD(p, 0.1, momentum=0.9), lambda o: StepLR(o, 3)),
@@ -399,7 +430,7 @@ def warned():
         assert [w.filename for w in said] == [__file__] * 2
 
 
-for test in (schedules_without_a_count, numbers, back_with_a_schedule, fresh_states, groups_set, taken_over, rates_of_schedules,
+for test in (schedules_without_a_count, numbers, back_with_a_schedule, fresh_states, groups_set, two_types, taken_over, rates_of_schedules,
              momentum_before_a_schedule, whole_or_not, not_trained, weights_of_the_export, names_of_the_model, warned):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         test()

@@ -206,13 +206,13 @@ class Moments:
             for name in here | found:
                 scalar = f"{group.name}.{name}"
                 settable = step._scalars.get(scalar)
-                value = group.rate(count) if name == "lr" and group.rate else step.get(scalar) if settable else here.get(name)
+                value = group.rate(count) if name == "lr" and group.rate else here.get(name)
                 wanted = 0.0 if found.get(name) is None and settable else found.get(name)
                 scheduled = name == "lr" and group.rate
                 if not settable and not same(raw["lr"] if scheduled else wanted, value, group.settings["initial_lr"] if scheduled else 0.0):
                     why = f", its schedule's after {count} updates" if scheduled else ""
                     wrong.append(f"{name} of {group.name} is {wanted}, expected {value}{why}")
-                elif settable and wanted != value:
+                elif settable and {wanted} != {*step._values_of(scalar).values()}:
                     changed[scalar] = wanted
             if group.rate and "initial_lr" in theirs and not same(theirs["initial_lr"], group.settings["initial_lr"]):
                 wrong.append(f"initial_lr of {group.name} is {theirs['initial_lr']}, expected {group.settings['initial_lr']}")
