@@ -35,6 +35,11 @@ def _is(value: Any, constant: Any) -> bool:
     return isinstance(number, bool) == isinstance(constant, bool)
 
 
+def _shape(value: Any) -> Any:
+    """Of an array, or a number; else None."""
+    return getattr(value, "shape", () if isinstance(value, bool | int | float | complex) else None)
+
+
 class Port:
     """An output: name, type, shape, bytes."""
 
@@ -71,13 +76,15 @@ class EntryPoint:
         self.inputs = [Input(port, i) for i, port in enumerate(entry.inputs[:entry.num_inputs])]
         self.outputs = [Port(port) for port in entry.outputs[:entry.num_outputs]]
         self._batch, self._constants, self._nested, self._examples, self._narrows = None, {}, frozenset(), None, False
+        self._unread: dict[str, tuple] = {}  # shapes of what a batch has that is no input
         self._items = [port.name for port in self.inputs]
         self._bind_input, self._handle = trainer.runtime.library.trainc_bind_input, trainer.trainer
 
     def __str__(self):
         outputs = f" -> {', '.join(map(str, self.outputs))}" if self.outputs else ""
-        constants = [f"{name} = {value!r}" for name, value in self._constants.items()]
-        return f"{self.name}({', '.join([*map(str, self.inputs), *constants])}){outputs}"
+        others = [f"{name}: {list(shape)}" for name, shape in self._unread.items()]
+        others += [f"{name} = {value!r}" for name, value in self._constants.items()]
+        return f"{self.name}({', '.join([*map(str, self.inputs), *others])}){outputs}"
 
     def bind(self, inputs: tuple, named: dict) -> None:
         """Binds the inputs, in order or by name. The caller holds the trainer's lock, and the trainer is open."""
@@ -108,17 +115,19 @@ class EntryPoint:
             expected = self._examples.expected(shapes, given)
             shapes = expected if filled else {name: shapes[name] for name in expected}
         return (all(getattr(given.get(name), "shape", None) == shape for name, shape in shapes.items())
-                and all(_is(given[name], constant) for name, constant in self._constants.items() if name in given))
+                and all(_is(given[name], constant) for name, constant in self._constants.items() if name in given)
+                and not self._unlike(given))
 
     def expect(self, names: Sequence[str], constants: Mapping[str, Any], unsigned: Collection[str], items: Sequence[str] | None,
-               examples: Any, narrows: bool) -> None:
+               examples: Any, narrows: bool, shapes: Mapping[str, Sequence[int]]) -> None:
         """Of what a batch consists: its items in order, by default `names`, which are the leaves'. What is no input may be given, too:
-        a constant as it is here, all else is not read. `examples`, if there are any, completes a batch. With `narrows` arrays of 64 bits are
-        taken for inputs of 32."""
+        a constant as it is here, an array of the shape that it has in `shapes`, on which the step may depend; all else is not looked at.
+        `examples`, if there are any, completes a batch. With `narrows` arrays of 64 bits are taken for inputs of 32."""
         self._narrows = narrows
         self._items, ports = list(names if items is None else items), [port.name for port in self.inputs]
         self._batch = None if ports == list(names) == self._items else list(names)
         self._constants, self._nested, self._examples = dict(constants), frozenset(self._items) - frozenset(names), examples
+        self._unread = {name: tuple(shape) for name, shape in shapes.items() if name not in ports}
         for port in self.inputs:
             port.dtype = "uint8" if port.name in unsigned else port.dtype
 
@@ -129,6 +138,11 @@ class EntryPoint:
             mapped(given.pop(name), name, given.__setitem__)
         return given
 
+    def _unlike(self, given):
+        """What is no input, and has another shape than it should."""
+        return [name for name, shape in self._unread.items() if name in given and (got := _shape(given[name])) != shape
+                and not (self._examples and self._examples.fewer(name, shape, got, given))]
+
     def _of_batch(self, inputs, named):
         """The inputs of a batch by name."""
         if len(inputs) > len(self._items) or named.keys() & set(self._items[:len(inputs)]):
@@ -138,6 +152,10 @@ class EntryPoint:
         for name, constant in self._constants.items():
             if name in given and not _is(given[name], constant):
                 raise InvalidArgumentError(f"{name} of {self.name} is a constant: expected {constant!r}, got {given[name]!r}")
+        for name in self._unlike(given):
+            got = _shape(given[name])
+            raise InvalidArgumentError(f"{name} of {self.name} is no input, but the step may depend on its shape: expected {self._unread[name]}, got "
+                                       f"{type(given[name]).__name__ if got is None else tuple(got)}; it may be left out")
         if self._examples:  # the weights are the last input
             given = self._examples.complete(self.inputs[-1].shape[0], given)
         read = {port.name for port in self.inputs}

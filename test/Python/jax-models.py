@@ -243,6 +243,17 @@ def windows():
             exported.set_params(step, {"hidden": 1})
         assert sorted(step.state_dict()) == ["hidden.b", "hidden.w", "out.b", "out.w"]
     assert "step_1(batch_x: tensor<3x8xf64>, batch_y: tensor<3xi64>)" in repr(exported)
+    # An array without elements is no input, but one with some is another one.
+    def remembering(p, x, memory):
+        return jnp.sum(jnp.square(jnp.concatenate([memory, x]) * p))
+
+    p, x, none, some = np.ones(3), normal(4, 3), np.zeros((0, 3)), normal(5, 3)
+    for shapes in [], [(x, some)]:
+        with tj.export(remembering, p, (x, none), optimizer=tj.sgd(0.0), shapes=shapes).step(threads=1, cache_dir=CACHE) as step:
+            for memory in (none, some)[:1 + len(shapes)]:
+                assert abs(step(x, memory).loss - remembering(p, x, memory)) < 1e-9
+            with refused(trainc.InvalidArgumentError, "no step takes" if shapes else "memory of step is no input", "(4, 3)" if shapes else "(0, 3)"):
+                step(x, x)
 
 
 def untrained():

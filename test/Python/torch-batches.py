@@ -122,7 +122,45 @@ def constants():
                 step(x, y, wrong)
 
 
-for test in (nested, nested_shapes, constants):
+def unread():
+    """A step may depend on the shape of what it does not read."""
+    def scaled(m, x, y, extra):
+        return mse(m, x, y) * extra.shape[0]
+
+    two, seven, bad = torch.randn(2, 5), torch.randn(7, 5), trainc.InvalidArgumentError
+    with steps((x, y, two), scaled, evals={"e": (lambda m, x, b: m(x) * len(b["extra"]), (x, {"extra": two}))}) as step:
+        for given in (two, two.numpy(), torch.randn(2, 5)):
+            same(value(step, x, y, given), 2 * mse(model, x, y))
+        same(value(step, x, y), 2 * mse(model, x, y))
+        torch.testing.assert_close(step.eval("e", x, {"extra": two})["e"], 2 * model(x).detach())
+        for wrong, got in ((seven, "(7, 5)"), (two[0].numpy(), "(5,)"), (None, "NoneType"), (1.0, "()")):
+            with refused(bad, "extra of step is no input, but the step may depend on its shape: expected (2, 5)", f"got {got}; it may be left out"):
+                step(x, y, extra=wrong)
+        with refused(bad, "b_extra of e", "expected (2, 5), got (7, 5)"):
+            step.eval("e", x, {"extra": seven})
+    with steps((x, y, two), scaled, shapes=[(x, y, seven)]) as step:
+        for given in (seven, two, seven):
+            same(value(step, x, y, given), len(given) * mse(model, x, y))
+        with refused(bad, "no step takes inputs of shapes (4, 3), (4, 2), (3, 5)", "extra: [2, 5]", "extra: [7, 5]"):
+            step(x, y, seven[:3])
+
+    def remembering(m, x, y, memory):
+        return mse(m, x, y) + (m(memory).square().mean() if len(memory) else 0)
+
+    with steps((x, y, x[:0]), remembering, shapes=[(x, y, x[:2])]) as step:
+        for memory in (other[:2], x[:0], other[2:]):
+            same(value(step, x, y, memory), remembering(model, x, y, memory))
+    # Of the examples there may be fewer, where their loss is given for each.
+    with steps((x, y, torch.arange(4)), lambda m, x, y, numbers: (m(x) - y).square().mean(1)) as step:
+        for n in 4, 3, 1:
+            same(value(step, x[:n], y[:n], torch.arange(n)), mse(model, x[:n], y[:n]))
+            same(value(step, x[:n], y[:n], torch.arange(4)), mse(model, x[:n], y[:n]))
+        for numbers in (torch.arange(2), torch.arange(5)):
+            with refused(bad, "numbers of step is no input", f"expected (4,), got ({len(numbers)},)"):
+                step(x[:3], y[:3], numbers)
+
+
+for test in (nested, nested_shapes, constants, unread):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         test()
         print(f"{test.__name__}: ok", flush=True)

@@ -125,8 +125,10 @@ def parts():
         return (m(x).sum(1) * rest["the w"]).sum()
 
     w = torch.ones(4)
-    text = trainc.torch.export(nn.Linear(3, 2), {"x": torch.randn(4, 3), "the w": w}, weighed, mesh={"data": 2}, batch_dims={"x": 0},
-                               evals={"e": (lambda m, x, **rest: m(x) * rest["the w"].sum(), {"x": torch.randn(8, 3), "the w": w})}).text
+    exported = trainc.torch.export(nn.Linear(3, 2), {"x": torch.randn(4, 3), "the w": w}, weighed, mesh={"data": 2}, batch_dims={"x": 0},
+                                   evals={"e": (lambda m, x, **rest: m(x) * rest["the w"].sum(), {"x": torch.randn(8, 3), "the w": w})})
+    text = exported.text
+    assert exported.shapes["step"] == {"x": (4, 3), "the_w": (4,)}, exported.shapes  # those of one rank
     assert "@step(%x: tensor<8x3xf64> split([data]), %the_w: tensor<8xf64> split([data]))" in text, text
     assert "@e(%x: tensor<16x3xf64> split([data]), %the_w: tensor<4xf64>)" in text, text
 

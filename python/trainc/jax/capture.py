@@ -60,7 +60,7 @@ def _named(path: Sequence[Any]) -> str:
 @dataclass
 class Batch:
     """The arguments behind parameters and state: their names, the leaves that are arrays by name, and how a function is called with others.
-    `constants` are the other leaves, `keys` those arrays that are random keys."""
+    `constants` are the other leaves, `keys` those arrays that are random keys, `shapes` those of the others, as one rank gives them."""
 
     items: list[str]
     given: Any
@@ -68,6 +68,7 @@ class Batch:
     constants: dict[str, Any] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)
     order: list[str] = field(default_factory=list)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(function: Callable[..., Any], example: Any, skipped: int, rng_args: Collection[str | int]) -> Batch:
@@ -89,6 +90,8 @@ class Batch:
                     batch.arrays[name] = leaf
                     if is_key(leaf) or item in random:
                         batch.keys.add(name)
+                    else:
+                        batch.shapes[name] = tuple(leaf.shape)
                 else:
                     batch.constants[name] = leaf
 

@@ -54,7 +54,8 @@ class Exported(Base):
     def load(self, library: str | os.PathLike, **options: Any) -> Step:
         step = super().load(library, **options)
         for entry, batch in self.batches.items():
-            step.expect(entry, batch.order, batch.constants, self.unsigned[entry], batch.items, narrows=self.narrows)
+            step.expect(entry, batch.order, batch.constants, self.unsigned[entry], batch.items, narrows=self.narrows,
+                        shapes=batch.shapes)
         return step
 
     def params(self, step: Step) -> Any:

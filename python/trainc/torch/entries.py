@@ -1,7 +1,7 @@
 """Entries of a module: the graphs of a step and of evals, all of them captured before one is translated."""
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,19 @@ def _leaves(program: torch.export.ExportedProgram, names: Sequence[str]) -> tupl
     return found, batch
 
 
+def _shapes(items: Sequence[str], batch: Batch) -> dict[str, tuple[int, ...]]:
+    """Of the tensors of a batch."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    def take(name: str, leaf: Any) -> None:
+        if isinstance(leaf, torch.Tensor):
+            found[name] = tuple(leaf.shape)
+
+    for name, item in batch.items() if isinstance(batch, Mapping) else zip(items, batch):
+        mapped(item, name, take)
+    return found
+
+
 def _folded(model: nn.Module) -> set[str]:
     """Buffers whose values may be computed with, unless an entry changes them: those outside of the state dict, and integers and masks."""
     persistent = set(model.state_dict(keep_vars=True))
@@ -70,6 +83,7 @@ class Entry:
     items: list[str]  # names of the batch's items
     batch: dict[str, Any]  # and of its leaves, with the values of constants
     dims: dict[str, int]  # of leaves that have the batch's examples, along which dimension
+    shapes: dict[str, tuple[int, ...]]  # of leaves that are tensors, as one rank gives them
     examples: Examples | None = None  # if its loss is given per example
     t: Translator = field(init=False)
     results: list[Any] = field(init=False)
@@ -126,7 +140,7 @@ def captured(name: str, model: nn.Module, function: Callable[..., Any] | None, b
         raise UnsupportedError(f"eval '{name}' changes {', '.join(changed)}, which stay as they are in an eval: expected a change in training alone "
                                "(if self.training: ...)")
     names, leaves = _leaves(program, items)
-    return Entry(name, program, not evaluated, names, items, leaves, dims)
+    return Entry(name, program, not evaluated, names, items, leaves, dims, _shapes(items, batch))
 
 
 def translate(entries: Sequence[Entry], model: nn.Module, shared: Shared) -> None:

@@ -62,12 +62,13 @@ class Examples:
     """Batches of a step whose loss is given per example: `example_weights` are ones, 0 for rows that fill a smaller batch up.
 
     dims: of the inputs that have the examples, along which dimension. mixed: why no row can be added, "" if it can. outputs: the same
-    of outputs as dims of inputs.
+    of outputs as dims of inputs. others: and of tensors of a batch that are no inputs.
     """
 
     dims: dict[str, int]
     mixed: str
     outputs: dict[str, int] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
     _count: int | None = field(default=0, init=False)  # of the last batch that was taken
     _next: int | None = field(default=None, init=False)  # of the last one that was completed
     _weights: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict, init=False)  # of so many examples, filled up to so many
@@ -85,6 +86,11 @@ class Examples:
         dims = {**self.dims, WEIGHTS: 0}
         return {name: tuple(count if d == dims.get(name) else n for d, n in enumerate(shape)) for name, shape in shapes.items()
                 if name != WEIGHTS or name in given}
+
+    def fewer(self, name: str, shape: tuple, got: tuple | None, given: Mapping[str, Any]) -> bool:
+        """Whether one of `others`, of this shape in a whole batch, has got that of a smaller one."""
+        dim, count = self.others.get(name), self.count(given)
+        return dim is not None and count is not None and count < shape[dim] and got == (*shape[:dim], count, *shape[dim + 1:])
 
     def complete(self, size: int, given: dict[str, Any]) -> dict[str, Any]:
         """A batch of `size` examples, with their weights."""
