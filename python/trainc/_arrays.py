@@ -5,6 +5,7 @@ Neither NumPy nor torch is imported before an array of it is given or asked for.
 import ctypes
 import math
 import sys
+import zlib
 from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
 from typing import Any, NamedTuple
 
@@ -128,6 +129,13 @@ def _dlpack_view(value) -> View:
                 return _numpy_view(numpy.from_dlpack(value))
             step *= size
     return View(dtype, shape, (tensor.data or 0) + tensor.byte_offset, capsule, None, None)
+
+
+def checksum(view: View, start: int = 0) -> int:
+    """CRC-32 of the memory, behind that of others."""
+    address = view.pointer if isinstance(view.pointer, int) else ctypes.addressof(view.pointer)
+    size = math.prod(view.shape) * SIZES[DTYPES.index(view.dtype)]
+    return zlib.crc32((ctypes.c_char * size).from_address(address), start)
 
 
 def empty(dtype: str, shape: tuple, as_torch: bool):

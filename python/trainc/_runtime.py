@@ -102,6 +102,7 @@ _CALLS = {
     "comm_create": [POINTER(CommOptions), _OUT],
     "comm_get_info": [c_void_p, POINTER(CommInfo)],
     "comm_barrier": [c_void_p],
+    "comm_agree": [c_void_p, c_char_p, c_uint64],
 }
 # All others: what they return, and their parameters.
 _OTHERS = {

@@ -166,6 +166,14 @@ class Trainer:
         text = self.ask(name)
         return text and text.decode()
 
+    def agree(self, what: str, value: int) -> None:
+        """A MismatchError on all ranks that call it with other values."""
+        with self.lock:
+            if not self.trainer:
+                raise self.closed_error()
+            if self.comm:
+                self.runtime.call("trainc_comm_agree", self.comm.comm, what.encode(), value)
+
     # Tensors.
 
     def names(self, role="parameter") -> list:

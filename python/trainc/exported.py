@@ -66,11 +66,11 @@ class Exported:
             return self.load(compile(self, output or library, **options), threads=threads, device=device, seed=seed)
 
     def load(self, library: str | os.PathLike, **options: Any) -> Step:
-        """Loads what was compiled of it, with its weights; `options` are those of `trainc.load`."""
+        """Loads what was compiled of it, with its weights, on several ranks those of rank 0; `options` are those of `trainc.load`."""
         step = Step(library, **options)
         with temporary("weights.safetensors") as weights:
-            self._write_weights(weights)
-            step.load_weights(weights)
+            self._write_weights(weights if step.rank == 0 else os.devnull)  # what is refused is refused on all ranks
+            step.load_weights(weights)  # rank 0 reads for those that have no file
         step.clones = _clones(step, self.text)
         return step
 

@@ -1,4 +1,5 @@
 """Training with a compiled step."""
+import functools
 import math
 import os
 import re
@@ -9,7 +10,7 @@ from ctypes import byref, c_char_p, c_double
 from typing import Any, NamedTuple
 
 from . import _runtime
-from ._arrays import DTYPES, SIZES, empty, pointer_of, view
+from ._arrays import DTYPES, SIZES, checksum, empty, pointer_of, view
 from ._entry import EntryPoint
 from ._result import StepResult
 from ._trainer import Comm, Trainer, shape_of
@@ -248,7 +249,8 @@ class Step:
         """Copies arrays or tensors into parameters and buffers of their names; optimizer states stay, but for averages before any update.
 
         Floating types convert into each other (to nearest even), all others only to themselves. Shapes that differ,
-        and with `strict` names that one side lacks, are a MismatchError that lists them all; nothing has changed then.
+        and with `strict` names that one side lacks, are a MismatchError that lists them all; nothing has changed then. With several ranks
+        all of them call it, with the same values: other ones are a MismatchError, too.
         """
         state, wrong = self._without_ties(state)
         missing = [name for name in self._tensors if name not in state and name not in self.added]
@@ -267,6 +269,7 @@ class Step:
         if wrong:
             raise MismatchError("the state dict does not fit the step:\n  " + "\n  ".join(wrong))
         with self._trainer.lock:
+            self._agree("the state dict", list(views.values()))
             begins = not any(self._trainer.scalar(full) for full in self._scalars if f".{full}".endswith(".update"))
             for name, i in self._tensors.items():
                 average = self._trainer.tensors.get(("state", name, "ema")) if begins else None
@@ -296,7 +299,10 @@ class Step:
     def write(self, name: str, value: Any, state: str | None = None) -> None:
         """Copies an array or tensor into one of those; types as in `load_state_dict`."""
         i = self._tensor(name, state)
-        self._write(i, self._fitting(name, i, value))
+        v = self._fitting(name, i, value)
+        with self._trainer.lock:
+            self._agree(name, [v])
+            self._write(i, v)
 
     def optimizer_states(self) -> list[tuple[str, str]]:
         """(parameter, state) of all optimizer states, as `read` and `write` take them."""
@@ -338,6 +344,11 @@ class Step:
             raise InvalidArgumentError(f"{name}: expected {dtype} of shape {shape}, "
                                        f"got {v.dtype} of shape {tuple(v.shape)}")
         return v
+
+    def _agree(self, what, views):
+        """Each rank keeps its part of what it is given, which must be the same on all."""
+        if self._trainer.comm:
+            self._trainer.agree(what, functools.reduce(lambda sum, v: checksum(v, sum), views, 0))
 
     def _read(self, index, as_torch):
         dtype, shape = self._table[index]

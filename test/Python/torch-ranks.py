@@ -76,6 +76,7 @@ def cases():
 
 
 def rank_of(rank):
+    unseeded(rank)
     for name, model, batches, loss, options, bar in cases():
         reference = copy.deepcopy(model)
         exported = trainc.torch.export(model, batches[0][rank], loss, adamw(model.parameters()), **options)
@@ -102,6 +103,33 @@ def rank_of(rank):
             step.load_torch_optimizer(state)
             assert step.get("update") == UPDATES + 4
         print(f"{name}: ok", flush=True)
+
+
+def unseeded(rank):
+    """Ranks whose models differ begin with rank 0's, as under DDP; what they load later must be the same."""
+    torch.manual_seed(100 + rank)
+    model, others = nn.Linear(3, 2), nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    x, y = torch.randn(4, 3), torch.randn(4, 2)
+    torch.manual_seed(100)
+    first = nn.Linear(3, 2)
+    for shard in "none", "optimizer", "parameters":
+        with trainc.torch.export(model, (x, y), lambda m, x, y: F.mse_loss(m(x), y), optimizer, mesh={"data": RANKS}).step(threads=1, shard=shard) as step:
+            assert all(map(torch.equal, step.state_dict(as_torch=True).values(), first.state_dict().values())), (rank, shard)
+            optimizer.param_groups[0]["lr"] = 0.2 + rank
+            for what, call in (("the state dict", lambda: step.load_state_dict(others.state_dict())), ("bias", lambda: step.write("bias", others.bias)),
+                               ("the numbers of the optimizer", lambda: step.load_torch_optimizer(optimizer.state_dict()))):
+                try:
+                    call()
+                    raise AssertionError(f"{what} is not refused")
+                except trainc.MismatchError as e:
+                    assert f"ranks differ in {what}: rank 0 has" in str(e), e
+            assert all(map(torch.equal, step.state_dict(as_torch=True).values(), first.state_dict().values())), (rank, shard)
+            step.load_state_dict(first.state_dict())
+            optimizer.param_groups[0]["lr"] = 0.1
+            step.load_torch_optimizer(optimizer.state_dict())
+            step(x, y)
+    print("unseeded: ok", flush=True)
 
 
 def refused():
