@@ -51,6 +51,11 @@ def _bytes_of(limit: int | str | None) -> int:
     return size
 
 
+def _same(a: Any, b: Any) -> bool:
+    """Whether two arrays of one shape have the same numbers; a NaN is one."""
+    return bool(((a == b) | (a != a) & (b != b)).all())
+
+
 class Step:
     """One training state of an artifact: parameters, optimizer states, and the threads that step them.
 
@@ -288,7 +293,7 @@ class Step:
                 value = state.pop(other)
                 first = state.setdefault(name, value)
                 shapes = {getattr(v, "shape", None) for v in (first, value)}
-                if first is not value and (len(shapes) > 1 or None not in shapes and not bool((first == value).all())):
+                if first is not value and (len(shapes) > 1 or None not in shapes and not _same(first, value)):
                     wrong.append(f"{other} and {name} are one tensor, but have two values")
         return state, wrong
 
