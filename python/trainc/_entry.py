@@ -107,10 +107,12 @@ class EntryPoint:
             self._examples.taken()
 
     def fits(self, inputs: tuple, named: dict, filled: bool = False) -> bool:
-        """Whether every input is given and has the entry's shape, with `filled` also one of fewer examples, and what else is given is as
-        the entry has it."""
+        """Whether every input is given and has the entry's shape, with `filled` also one of fewer examples, and what else is given is
+        known and as the entry has it."""
         given = self._leaves(inputs, named)
         shapes = {port.name: port.shape for port in self.inputs}
+        if len(inputs) > len(self._items) or given.keys() - shapes.keys() - set(self._batch or ()):
+            return False
         if self._examples:
             expected = self._examples.expected(shapes, given)
             shapes = expected if filled else {name: shapes[name] for name in expected}

@@ -160,10 +160,12 @@ class Step:
                 return entry
         if larger := [entry for entry in steps if entry.fits(inputs, named, filled=True)]:
             return min(larger, key=lambda entry: sum(port.bytes for port in entry.inputs))
-        shapes = [str(tuple(v.shape)) if hasattr(v, "shape") else repr(v) if v is None or isinstance(v, int | float | str) else type(v).__name__
-                  for v in (*inputs, *named.values())]
-        raise InvalidArgumentError(f"no step takes inputs of shapes {', '.join(shapes)}: expected those of one of "
-                                   f"{'; '.join(map(str, steps))}")
+        def said(value: Any) -> str:
+            return (str(tuple(value.shape)) if hasattr(value, "shape") else
+                    repr(value) if value is None or isinstance(value, int | float | str) else type(value).__name__)
+
+        given = [said(v) for v in inputs] + [f"{name}: {said(v)}" for name, v in named.items()]
+        raise InvalidArgumentError(f"no step takes inputs of shapes {', '.join(given)}: expected those of one of {'; '.join(map(str, steps))}")
 
     def _read_outputs(self, number):
         """Those of call `number`, of which only the last one's are there."""

@@ -116,6 +116,17 @@ def constants():
             for given in wrong:
                 with refused(trainc.InvalidArgumentError, f"scale of step is a constant: expected {constant}, got"):
                     step(x, y, given)
+    # Of two steps the second has one item more.
+    def weighed(m, x, y, w=None):
+        return mse(m, x, y) if w is None else ((m(x) - y).square() * w).mean()
+
+    for batches in ([(x, y), (x, y, mask[:, :1])], [dict(x=x, y=y), dict(x=x, y=y, w=mask[:, :1])]):
+        with steps(batches[0], weighed, shapes=batches[1:]) as step:
+            for batch in batches * 2:
+                args, named = ((), batch) if isinstance(batch, dict) else (batch, {})
+                same(value(step, *args, **named), weighed(model, *args, **named))
+            with refused(trainc.InvalidArgumentError, "no step takes inputs of shapes (4, 3), (4, 2), v: (4, 1)"):
+                step(x, y, v=mask[:, :1])
     with steps(some[0], masked) as step:
         for wrong in (mask, mask.numpy(), mask[0, 0], "text", 0):
             with refused(trainc.InvalidArgumentError, "mask of step is a constant: expected None, got"):
