@@ -5,6 +5,7 @@
 usage: jax-models.py [NAME ...]
 """
 import dataclasses
+import functools
 import os
 import sys
 import tempfile
@@ -405,6 +406,72 @@ def drawn_by_vmap():
     assert (np.sort(drawn["columns in order"], 0) == lows[:, None]).all()
 
 
+@functools.partial(jax.jit, static_argnums=1)
+def _gumbel(key, shape):
+    return 0.01 * jax.random.gumbel(key, shape)
+
+
+@jax.jit
+def _normal_real(key):
+    return 5 + jax.random.normal(key, (4000,))
+
+
+@jax.jit
+def _shuffle(key, x):
+    return -jax.random.permutation(key, x)
+
+
+@jax.jit
+def _uniform(key, low, high):
+    return jax.random.bits(key, (4,)) * low + high
+
+
+def drawn_by_others():
+    """Functions of the user's that have names of JAX's own are what they are."""
+    def loss(params, key, x):
+        keys = jax.random.split(key, 3)
+        return jnp.mean(params * x), {"gumbel": _gumbel(keys[0], (4000,)), "normal": _normal_real(keys[1]), "order": _shuffle(keys[2], jnp.arange(9))}
+
+    def bits(params, key, x):
+        return jnp.mean(params * _uniform(key, 0.0, 1.0))
+
+    key, x = jax.random.key(0), np.ones(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exported = tj.export(loss, np.ones(4), (key, x), optimizer=tj.sgd(0.1))
+    with exported.step(threads=1, cache_dir=CACHE) as step:
+        drawn = step(key, x).outputs
+    assert abs(drawn["gumbel"].std() - 0.0128) < 1e-3 and abs(drawn["normal"].mean() - 5) < 0.1, drawn
+    assert sorted(drawn["order"]) == list(range(-8, 1)) != drawn["order"].tolist()
+    with refused(trainc.UnsupportedError, "raw bits of a key", "jax-models.py"):
+        tj.export(bits, np.ones(4), (key, x), optimizer=tj.sgd(0.1))
+
+
+def drawn_in_derivatives():
+    """Derivatives of the loss's own by bounds and by what is permuted."""
+    uniform, permuted = jax.random.uniform, jax.random.permutation
+
+    def loss(params, key, x):
+        keys = jax.random.split(key, 4)
+        def high(p):
+            return jnp.sum(uniform(keys[0], (4000,), minval=p[0], maxval=p[1]))
+
+        return jnp.mean(params), {
+            "backward": jax.grad(high)(x), "drawn": (drawn := jax.value_and_grad(lambda p: uniform(keys[1], minval=p, maxval=3 * p))(x[1])),
+            "ratio": drawn[0] / drawn[1], "forward": jax.jvp(lambda p: uniform(keys[2], (4,), minval=p, maxval=p + 1), (x[0],), (x[1],))[1],
+            "order": jax.grad(lambda p: jnp.vdot(permuted(keys[3], p), 2.0**jnp.arange(9)))(jnp.arange(9.0))}
+
+    key, x = jax.random.key(0), np.array([1.0, 2.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exported = tj.export(loss, np.ones(4), (key, x), optimizer=tj.sgd(0.1))
+    with exported.step(threads=1, cache_dir=CACHE) as step:
+        drawn = step(key, x).outputs
+    assert np.allclose(drawn["backward"] / 4000, 0.5, atol=0.03) and abs(drawn["backward"].sum() - 4000) < 1e-6, drawn
+    assert abs(drawn["ratio"] - 2) < 1e-6 and np.allclose(drawn["forward"], 2), drawn
+    assert sorted(drawn["order"]) == [2.0**i for i in range(9)] != drawn["order"].tolist(), drawn
+
+
 def clipped():
     """The norm is of all gradients, also of what set_to_zero keeps, as with optax."""
     params, labels = {"w": normal(3), "kept": normal(3)}, {"w": "w", "kept": "kept"}
@@ -480,7 +547,8 @@ def errors():
             tj.export(*arguments, optimizer=sgd, **more)
 
 
-OTHERS = {f.__name__: f for f in (windows, untrained, draws, narrow, drawn_by_vmap, clipped, weak_types, without_elements, many_keys, errors)}
+OTHERS = {f.__name__: f for f in (windows, untrained, draws, narrow, drawn_by_vmap, drawn_by_others, drawn_in_derivatives, clipped, weak_types,
+                                  without_elements, many_keys, errors)}
 
 
 if __name__ == "__main__":

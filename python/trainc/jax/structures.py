@@ -11,7 +11,7 @@ from jax.extend import core
 from ..emit import FLOATS, Value, number
 from ..functions import LARGEST
 from .keys import Keys
-from .translate import FUNCTIONS, UNKNOWN, Translator, Unsupported, evaluated, is_known, primitives_of, structure
+from .translate import FUNCTIONS, UNKNOWN, Translator, Unsupported, evaluated, is_known, is_of_jax, primitives_of, structure
 
 LONGEST = 100_000  # repetitions of a loop, which are written one by one
 
@@ -20,11 +20,11 @@ LONGEST = 100_000  # repetitions of a loop, which are written one by one
 def call(t: Translator, equation: core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
     closed = equation.params.get("jaxpr") or equation.params["call_jaxpr"]
     function = FUNCTIONS.get(equation.params.get("name", ""))
-    if function and not all(map(is_known, operands)):
+    if function and is_of_jax(closed.jaxpr) and not all(map(is_known, operands)):
         result = function(t, closed.jaxpr, *operands)
         if result is not None:
             t.log.append((equation.params["name"], "as one"))
-            return [result]
+            return [result] if isinstance(result, Value) else result
     return t.inline(closed, operands)
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ DTYPES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f1
 UNSIGNED = {"uint8": ("i32", 8), "uint16": ("i32", 16), "uint32": ("i64", 32)}  # what holds them, and their bits
 NARROW = ("bf16", "f16")
 LARGE = 4096  # bytes of a constant, which is written at every step; a larger one is a buffer
+OF_JAX = f" at {os.path.dirname(jax.__file__)}{os.sep}"  # where a function stands, as in "_uniform at /.../jax/_src/random/core.py:511"
 _NAMES = re.compile(r"%\w+")
 RULES: dict[str, Rule] = {}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
@@ -83,8 +85,8 @@ def rule(*primitives: str, wide: bool = False) -> Callable[[Callable[..., Any]],
 
 
 def named(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function (translator, jaxpr, *operands) for functions of JAX that are jitted under a name. It looks at the body, too, as
-    anyone may use the name, and returns None if it is another."""
+    """Registers a function (translator, jaxpr, *operands) for functions of JAX that are jitted under a name. It returns None for a body that it
+    does not know, as that of a derivative, which has the name, too."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         FUNCTIONS.update(dict.fromkeys(names, function))
@@ -120,6 +122,11 @@ def primitives_of(jaxpr: core.Jaxpr) -> Iterator[str]:
         yield equation.primitive.name
         for inner in core.jaxprs_in_params(equation.params):
             yield from primitives_of(inner)
+
+
+def is_of_jax(jaxpr: core.Jaxpr) -> bool:
+    """Whether this is a function that JAX defines, and not one of the same name."""
+    return OF_JAX in (jaxpr.debug_info.func_src_info or "")
 
 
 def is_known(x: Any) -> bool:

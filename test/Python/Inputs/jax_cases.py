@@ -50,6 +50,13 @@ def _lstm(w, xs):
     return lax.scan(cell, (jnp.zeros(3), jnp.zeros(3)), xs)[1]
 
 
+@jax.jit
+def log_softmax(x):
+    """Has the name of JAX's and its operations, but is the logarithm of the sum above the maximum."""
+    top = jnp.max(x, -1, initial=-jnp.inf, keepdims=True)
+    return x - jnp.log(jnp.sum(jnp.exp(x - lax.stop_gradient(top)), -1, keepdims=True))
+
+
 @jax.custom_vjp
 def straight_through(x):
     return jnp.round(x)
@@ -180,6 +187,8 @@ CASES = {
     "products": (lambda a, b: (a @ b).sum() * jnp.dot(b[:, 0], a[0]) + jnp.outer(a[0], b[:, 1]), (3, 4), (4, 5)),
     "tensor product": (lambda a, b: jnp.tensordot(a, b, ((1, 2), (0, 2))), (2, 3, 4), (3, 5, 4)),
     "batched dot": (lambda a, b: jnp.einsum("bi,bi->b", a, b) + jax.vmap(jnp.dot)(a, b), (3, 4), (3, 4)),
+    "a softmax of its own": (lambda a: log_softmax(a) * a, (3, 4)),
+    "gradient of a softmax in the loss": (lambda a: jax.grad(lambda x: jnp.sum(jax.nn.log_softmax(x)[:, 1] * x[:, 0]))(a), (3, 4)),
     "attention": (lambda q, k, v: jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.5), v),
                   (2, 5, 2, 4), (2, 5, 2, 4), (2, 5, 2, 4)),
     "inverses": (lambda a: jnp.linalg.inv(_exchanged(a)) + jnp.linalg.inv(_exchanged(a)[0]), (3, 4, 4)),

@@ -1,6 +1,7 @@
 """Draws. A step draws by its own seed and other numbers in each micro-step, so keys only say which draws are the same."""
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ from jax.extend import core
 
 from ...emit import Value
 from ..keys import Keys
-from ..translate import RULES, Translator, Unsupported, is_known, named, primitives_of
+from ..translate import RULES, Translator, Unsupported, dtype_of, is_known, named, primitives_of
 
 
 def _draws(t: Translator, jaxpr: core.Jaxpr, keys: Any) -> bool:
@@ -28,8 +29,10 @@ def _bits(jaxpr: core.Jaxpr) -> core.JaxprEqn:
 
 
 def _is_plain(t: Translator, jaxpr: core.Jaxpr, key: Keys, *bounds: Any) -> bool:
-    """Whether each element has its own draw and bounds broadcast to them as they are: not where vmap has put a dimension before those of some."""
-    return _bits(jaxpr).outvars[0].aval.shape == t.out.shape and (not key.shape or not any(x.shape for x in bounds))
+    """Whether each element has its own draw and bounds broadcast to them as they are: not where vmap has put a dimension before those of some,
+    and not where a derivative of the loss's own has further operands or results."""
+    return (len(bounds) == 2 and jaxpr.outvars == jaxpr.eqns[-1].outvars and _bits(jaxpr).outvars[0].aval.shape == t.out.shape
+            and (not key.shape or not any(x.shape for x in bounds)))
 
 
 def _of(t: Translator, jaxpr: core.Jaxpr, found: dict[Any, Any], atom: Any) -> Any:
@@ -39,9 +42,15 @@ def _of(t: Translator, jaxpr: core.Jaxpr, found: dict[Any, Any], atom: Any) -> A
     if atom not in found:
         equation = next((eqn for eqn in jaxpr.eqns if atom in eqn.outvars), None)
         if equation is None:
-            raise Unsupported(f"a draw under vmap whose bounds are not found: expected numbers as bounds (jax {jax.__version__})")
+            raise Unsupported(f"a draw whose bounds are not found: expected numbers as bounds (jax {jax.__version__})")
         found.update(zip(equation.outvars, t._equation(equation, [_of(t, jaxpr, found, x) for x in equation.invars])))
     return found[atom]
+
+
+def _results(t: Translator, jaxpr: core.Jaxpr, operands: Sequence[Any], drawn: Mapping[Any, Value]) -> list[Any]:
+    """Those of a jaxpr with what was drawn in place of some of its values."""
+    found = dict(zip(jaxpr.invars, operands)) | drawn
+    return [_of(t, jaxpr, found, atom) for atom in jaxpr.outvars]
 
 
 def _spread(t: Translator, jaxpr: core.Jaxpr, drawn: Value) -> Value:
@@ -55,16 +64,16 @@ def _spread(t: Translator, jaxpr: core.Jaxpr, drawn: Value) -> Value:
 
 
 @named("_uniform")
-def uniform(t: Translator, jaxpr: core.Jaxpr, key: Any, low: Any, high: Any) -> Value | None:
+def uniform(t: Translator, jaxpr: core.Jaxpr, key: Any, *bounds: Any) -> Value | Sequence[Any] | None:
     if not _draws(t, jaxpr, key):
         return None
-    type = t.out
-    if not _is_plain(t, jaxpr, key, low, high):
+    if not _is_plain(t, jaxpr, key, *bounds):
         share = _share(jaxpr)
-        u = t.b.random("uniform", share.aval.shape, type.dtype)
-        return _of(t, jaxpr, dict(zip(jaxpr.invars, (key, low, high))) | {share: u}, jaxpr.outvars[0])
+        u = t.b.random("uniform", share.aval.shape, dtype_of(share.aval.dtype))
+        return _results(t, jaxpr, (key, *bounds), {share: u})
+    type = t.out
     u = t.b.random("uniform", type.shape, type.dtype)
-    low, high = t.value(low, type.dtype), t.value(high, type.dtype)
+    low, high = (t.value(x, type.dtype) for x in bounds)
     scaled = t.b.binary("add", t.b.binary("mul", u, t.b.binary("sub", high, low)), low)
     return t.b.binary("max", scaled, low)
 
@@ -74,7 +83,7 @@ def _share(jaxpr: core.Jaxpr) -> core.Var:
     made = [eqn.outvars[0] for eqn in jaxpr.eqns if eqn.primitive.name == "bitcast_convert_type"]
     shares = [eqn.outvars[0] for eqn in jaxpr.eqns if eqn.primitive.name == "sub" and eqn.invars[0] in made]
     if len(shares) != 1:
-        raise Unsupported(f"uniform under vmap by bits that are not known here (jax {jax.__version__}): expected numbers as bounds")
+        raise Unsupported(f"uniform by bits that are not known here (jax {jax.__version__}): expected numbers as bounds")
     return shares[0]
 
 
@@ -121,13 +130,14 @@ def _whole(t: Translator, u: Value, low: Value, high: Value) -> Value:
 
 
 @named("_shuffle")
-def shuffle(t: Translator, jaxpr: core.Jaxpr, key: Any, x: Any, *rest: Any) -> Value | None:
+def shuffle(t: Translator, jaxpr: core.Jaxpr, key: Any, x: Any, *moves: Any) -> Value | Sequence[Any] | None:
     """In the order of random numbers."""
-    if rest or not _draws(t, jaxpr, key):
+    if not _draws(t, jaxpr, key):
         return None
     sorts = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "sort"]
-    if len({eqn.params["dimension"] for eqn in sorts}) != 1:
-        return None
+    if moves or jaxpr.outvars != sorts[-1].outvars[1:]:  # a derivative of the loss's own
+        bits = [eqn.outvars[0] for eqn in jaxpr.eqns if eqn.primitive.name == "random_bits"]
+        return _results(t, jaxpr, (key, x, *moves), {var: t.b.random("uniform", var.aval.shape, "f32") for var in bits})
     dim, shape = sorts[0].params["dimension"], t.out.shape
     x = t.value(_of(t, jaxpr, dict(zip(jaxpr.invars, (key, x))), sorts[0].invars[1]))  # under vmap broadcast, as the draws
     drawn = _spread(t, jaxpr, t.b.random("uniform", _bits(jaxpr).outvars[0].aval.shape, "f32"))

@@ -82,6 +82,8 @@ def log_softmax(t: Translator, jaxpr: core.Jaxpr, x: Any, *rest: Any) -> Value |
     names = list(primitives_of(jaxpr))
     maxima = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "reduce_max"]
     expected = ["reduce_max", "max", "broadcast_in_dim", "stop_gradient", "sub", "exp", "reduce_sum", "broadcast_in_dim", "log", "sub"]
-    if rest or names != expected or len(maxima[0].params["axes"]) != 1 or not isinstance(x, Value) or type_of(jaxpr.outvars[0].aval) != x.type:
+    if rest or names != expected or jaxpr.outvars != jaxpr.eqns[-1].outvars:
+        return None
+    if len(maxima[0].params["axes"]) != 1 or not isinstance(x, Value) or type_of(jaxpr.outvars[0].aval) != x.type:
         return None
     return t.b.softmax(x, maxima[0].params["axes"][0], log=True)
