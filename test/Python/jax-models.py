@@ -242,6 +242,9 @@ def windows():
         near(exported.params(step), params, 0, "parameters that were given")
         with refused(trainc.InvalidArgumentError, "expected parameters as"):
             exported.set_params(step, {"hidden": 1})
+        with refused(trainc.MismatchError, "hidden.w: expected float64 of shape (8, 16)", "out.b: expected"):
+            exported.set_params(step, {"hidden": {"w": x, "b": params["hidden"]["b"] + 1}, "out": {"w": params["out"]["w"], "b": x}})
+        near(exported.params(step), params, 0, "parameters after a refusal")
         assert sorted(step.state_dict()) == ["hidden.b", "hidden.w", "out.b", "out.w"]
     assert "step_1(batch_x: tensor<3x8xf64>, batch_y: tensor<3xi64>)" in repr(exported)
     # An array without elements is no input, but one with some is another one.
@@ -255,6 +258,18 @@ def windows():
                 assert abs(step(x, memory).loss - remembering(p, x, memory)) < 1e-9
             with refused(trainc.InvalidArgumentError, "no step takes" if shapes else "memory of step is no input", "(4, 3)" if shapes else "(0, 3)"):
                 step(x, x)
+
+
+def averages():
+    """Moving averages begin with the parameters that are given before the first update, and stay as they are after it."""
+    exported = tj.export(lambda p, x: jnp.mean(p["w"] * x), {"w": np.ones(3)}, (np.ones(3),), optimizer=tj.sgd(0.1), ema=0.5)
+    with exported.step(threads=1, cache_dir=CACHE) as step:
+        exported.set_params(step, {"w": np.full(3, 10.0)})
+        near(step.read("w", "ema"), np.full(3, 10.0), 0, "averages before the first update")
+        step(np.ones(3))
+        before = step.read("w", "ema")
+        exported.set_params(step, {"w": np.zeros(3)})
+        near(step.read("w", "ema"), before, 0, "averages after it")
 
 
 def untrained():
@@ -547,8 +562,8 @@ def errors():
             tj.export(*arguments, optimizer=sgd, **more)
 
 
-OTHERS = {f.__name__: f for f in (windows, untrained, draws, narrow, drawn_by_vmap, drawn_by_others, drawn_in_derivatives, clipped, weak_types,
-                                  without_elements, many_keys, errors)}
+OTHERS = {f.__name__: f for f in (windows, averages, untrained, draws, narrow, drawn_by_vmap, drawn_by_others, drawn_in_derivatives, clipped,
+                                  weak_types, without_elements, many_keys, errors)}
 
 
 if __name__ == "__main__":

@@ -63,13 +63,12 @@ class Exported(Base):
         return self._tree(step, self.parameters)
 
     def set_params(self, step: Step, params: Any) -> None:
-        """Gives a step the parameters of a pytree like the one that was exported."""
+        """Gives a step the parameters of a pytree like the one that was exported, as `load_state_dict` does."""
         leaves, structure = jax.tree_util.tree_flatten(params)
         if structure != self.parameters.structure:
             raise InvalidArgumentError(f"expected parameters as {self.parameters.structure}, got {structure}")
-        for name, x in zip(self.parameters.names, leaves):
-            if name in self.weights:
-                step.write(name, np.asarray(x))
+        named = zip(self.parameters.names, leaves)
+        step.load_state_dict({name: np.asarray(x) for name, x in named if name in self.weights}, strict=False)
 
     def state(self, step: Step) -> Any:
         """The same of its state. Random keys and counts of draws are as they were: a step counts its draws itself."""
