@@ -12,11 +12,18 @@ from .errors import InvalidArgumentError, warn
 
 
 NARROWED = {"float64": "float32", "int64": "int32"}
+OPENED: dict[type, Callable[[Any], tuple[Sequence[tuple[str, Any]], Any]]] = {}  # gives of a pytree the leaves by name, and its structure
 
 
 def mapped(value: Any, name: str, change: Callable[[str, Any], Any]) -> Any:
-    """An item of a batch with change(name, leaf) in place of its leaves, which are all but dicts, lists and tuples. To the name of an
-    item a leaf has its keys, fields and numbers added."""
+    """An item of a batch with change(name, leaf) in place of its leaves, which are all but dicts, lists, tuples and types of `OPENED`. To the
+    name of an item a leaf has its keys, fields and numbers added."""
+    if type(value) in OPENED:
+        leaves, structure = OPENED[type(value)](value)
+        change(f"{name}.structure", structure)
+        items = [mapped(leaf, f"{name}_{key}", change) for key, leaf in leaves]
+        # A constructor of the user's is not called with nothing.
+        return None if items and all(item is None for item in items) else structure.unflatten(items)
     if isinstance(value, Mapping):
         return {key: mapped(item, f"{name}_{key}", change) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -28,7 +35,10 @@ def mapped(value: Any, name: str, change: Callable[[str, Any], Any]) -> Any:
 
 def _is(value: Any, constant: Any) -> bool:
     """Whether a value is a constant; 1 is 1.0, but not True. An array of several elements is none."""
-    equal = value is constant or value == constant
+    try:
+        equal = value is constant or value == constant
+    except ValueError:  # arrays in them
+        return False
     if getattr(equal, "shape", ()) or not bool(equal):
         return False
     number = value.item() if hasattr(value, "item") else value

@@ -4,6 +4,7 @@
 
 usage: jax-models.py [NAME ...]
 """
+import collections.abc
 import dataclasses
 import os
 import sys
@@ -370,6 +371,74 @@ def without_elements():
         jax.config.update("jax_enable_x64", True)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Rows:
+    x: np.ndarray
+    y: np.ndarray
+    kind: str = dataclasses.field(metadata={"static": True}, default="square")
+
+
+@jax.tree_util.register_pytree_node_class
+class Pair(collections.abc.Mapping):
+    """A mapping, too, and made of arrays alone."""
+
+    def __init__(self, first, second):
+        assert first.shape == second.shape
+        self.first, self.second = first, second
+
+    def __getitem__(self, key):
+        return getattr(self, key)
+
+    def __iter__(self):
+        return iter(("first", "second"))
+
+    def __len__(self):
+        return 2
+
+    def tree_flatten(self):
+        return (self.first, self.second), None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
+
+
+def own_pytrees():
+    """Batches that are pytrees of the user's own: other arrays in one, other ones, with other static parts."""
+    def loss(params, rows, more):
+        apart = (params * rows.x - rows.y) * more["pair"].first - more["pair"].second
+        return jnp.mean(apart**2 if rows.kind == "square" else jnp.abs(apart))
+
+    def batch(n, *kind):
+        return Rows(normal(n), normal(n), *kind), {"pair": Pair(normal(n), normal(n))}
+
+    rows, more = batch(3)
+    exported = tj.export(loss, np.ones(3), (rows, more), shapes=[batch(3, "absolute")], optimizer=tj.sgd(0.1))
+    assert list(exported.inputs["step"]) == ["rows_x", "rows_y", "more_pair_0", "more_pair_1"]
+    with exported.step(threads=1, cache_dir=CACHE) as step:
+        for given in ((rows, more), (rows, batch(3)[1]), batch(3), batch(3, "absolute")):
+            expected = loss(exported.params(step), *given)
+            assert abs(step(*given).loss - expected) < 1e-9
+            given[0].x = normal(3)
+            expected = loss(exported.params(step), *given)
+            assert abs(step(rows=given[0], more=given[1]).loss - expected) < 1e-9
+        for wrong in ((batch(3, "other")[0], more), (3, more), (batch(4)[0], more)):
+            with refused(trainc.InvalidArgumentError, "step"):
+                step(*wrong)
+    with tj.export(loss, np.ones(3), (rows, more), optimizer=tj.sgd(0.1)).step(threads=1, cache_dir=CACHE) as step:
+        with refused(trainc.InvalidArgumentError, "rows.structure of step is a constant", "'square'", "'other'"):
+            step(batch(3, "other")[0], more)
+    data = jax.sharding.PartitionSpec("data")
+    plain = dataclasses.make_dataclass("Plain", ["x"])  # no pytree, so a constant
+    with tj.export(lambda p, plain: jnp.mean(p * plain.x), np.ones(3), (plain(normal(3)),), optimizer=tj.sgd(0.1)).step(threads=1) as step:
+        with refused(trainc.InvalidArgumentError, "plain of step is a constant"):
+            step(plain(normal(3)))
+    exported = tj.export(lambda p, rows: jnp.mean(p) * jnp.mean(rows.x) - jnp.mean(rows.y), np.ones(3), (rows,), optimizer=tj.sgd(0.1),
+                         mesh={"data": 2}, batch_specs=(Rows(data, None),))
+    assert "%rows_x: tensor<6xf64> split(" in exported.text and "%rows_y: tensor<3xf64>)" in exported.text, exported.text
+
+
 def errors():
     loss, params, _, batch = mlp()
     bad, sgd = trainc.UnsupportedError, tj.sgd(0.1)
@@ -392,7 +461,7 @@ def errors():
             tj.export(*arguments, optimizer=sgd, **more)
 
 
-OTHERS = {f.__name__: f for f in (windows, averages, untrained, narrow, clipped, weak_types, without_elements, errors)}
+OTHERS = {f.__name__: f for f in (windows, averages, untrained, narrow, clipped, weak_types, without_elements, own_pytrees, errors)}
 
 
 if __name__ == "__main__":

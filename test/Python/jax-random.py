@@ -4,6 +4,7 @@
 
 usage: jax-random.py [NAME ...]
 """
+import dataclasses
 import functools
 import os
 import sys
@@ -128,6 +129,33 @@ def drawn_by_vmap():
     assert (np.sort(drawn["columns in order"], 0) == lows[:, None]).all()
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Stream:
+    key: jax.Array
+    count: jax.Array
+
+
+def drawn_from_streams():
+    """Keys with counts of their draws, as nnx.Rngs, in a class of the user's own."""
+    def loss(params, rngs, x):
+        first, second = (jax.random.normal(jax.random.fold_in(rngs.key, rngs.count + i), (4,)) for i in range(2))
+        return jnp.mean(params * x), {"first": first, "second": second}
+
+    x = np.ones(4)
+    for key in (jax.random.key(0), jax.random.PRNGKey(0)):
+        rngs = Stream(key, jnp.uint32(0))
+        with refused(trainc.UnsupportedError, "a random key is named in rng_args"):
+            tj.export(loss, np.ones(4), (rngs, x), optimizer=tj.sgd(0.1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exported = tj.export(loss, np.ones(4), (rngs, x), optimizer=tj.sgd(0.1), rng_args=("rngs",))
+        assert list(exported.inputs["step"]) == ["x"]
+        with exported.step(threads=1, cache_dir=CACHE) as step:
+            drawn = [step(given, x).outputs for given in (rngs, Stream(key, jnp.uint32(2)))]
+        assert len({y for result in drawn for values in result.values() for y in values.tolist()}) == 16
+
+
 @functools.partial(jax.jit, static_argnums=1)
 def _gumbel(key, shape):
     return 0.01 * jax.random.gumbel(key, shape)
@@ -194,7 +222,7 @@ def drawn_in_derivatives():
     assert sorted(drawn["order"]) == [2.0**i for i in range(9)] != drawn["order"].tolist(), drawn
 
 
-GROUPS = {f.__name__: f for f in (draws, many_keys, drawn_by_vmap, drawn_by_others, drawn_in_derivatives)}
+GROUPS = {f.__name__: f for f in (draws, many_keys, drawn_by_vmap, drawn_from_streams, drawn_by_others, drawn_in_derivatives)}
 
 
 if __name__ == "__main__":

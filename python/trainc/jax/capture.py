@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from .._entry import mapped
+from .._entry import OPENED, mapped
 from ..errors import UnsupportedError
 from .keys import is_key
 
@@ -98,6 +98,7 @@ class Batch:
             return one
 
         for item, value in batch.pairs():
+            jax.tree_util.tree_flatten(value, is_leaf=_is_opened)
             mapped(value, item, take(item))
         return batch
 
@@ -108,6 +109,18 @@ class Batch:
         """Positional and named arguments with these arrays."""
         made = [(item, mapped(value, item, lambda name, leaf: arrays.get(name, leaf))) for item, value in self.pairs()]
         return ([], dict(made)) if isinstance(self.given, Mapping) else ([x for _, x in made], {})
+
+
+def _is_opened(x: Any) -> bool:
+    """Has `mapped` open the type of a pytree of the user's own; False, so that it is walked."""
+    if not isinstance(x, dict | list | tuple | None) and not jax.tree_util.all_leaves([x]):
+        OPENED[type(x)] = _opened
+    return False
+
+
+def _opened(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
+    paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return [(_named(path), leaf) for path, leaf in paths], structure
 
 
 def _names_of(function: Callable[..., Any], count: int, skipped: int) -> list[str]:

@@ -260,7 +260,7 @@ def _tensor(t: Translator, name: str, x: Any) -> Any:
 
 def _input(entry: _Entry, name: str, x: Any) -> Any:
     if name in entry.batch.keys:
-        return keys_of(name, x.shape, not is_key(x))
+        return keys_of(name, x.shape, not is_key(x)) if is_key(x) or x.shape else Count(name)
     dtype = jax.dtypes.canonicalize_dtype(x.dtype)
     try:
         type = Type(tuple(x.shape), "i8" if dtype == np.uint8 else stored_type(dtype))

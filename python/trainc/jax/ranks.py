@@ -32,10 +32,16 @@ class Ranks:
         for axis, size in ranks.mesh.items():
             if not (isinstance(axis, str) and axis.isidentifier() and axis.isascii() and isinstance(size, int) and size > 0):
                 raise UnsupportedError(f"mesh: {axis!r}: {size!r}: expected a name and a number of ranks")
-        specs = _broadcast(param_specs, parameters.structure.unflatten(parameters.leaves), "param_specs")
-        for name, leaf, fixed, spec in zip(parameters.names, parameters.leaves, parameters.fixed, jax.tree_util.tree_leaves(specs), strict=True):
-            if not fixed:
-                ranks.parameters[name] = ranks.checked(spec, len(leaf.shape), name)
+        if param_specs is not None:
+            specs = _broadcast(param_specs, parameters.structure.unflatten(parameters.leaves), "param_specs")
+            for name, leaf, fixed, spec in zip(parameters.names, parameters.leaves, parameters.fixed, jax.tree_util.tree_leaves(specs), strict=True):
+                if not fixed:
+                    ranks.parameters[name] = ranks.checked(spec, len(leaf.shape), name)
+        if batch_specs is not None:
+            ranks._shard_inputs(batch_specs, batch)
+        return ranks
+
+    def _shard_inputs(self, batch_specs: Any, batch: Batch) -> None:
         given = batch.given if isinstance(batch.given, Mapping) else tuple(batch.given)
         specs = _broadcast(tuple(batch_specs) if isinstance(batch_specs, list) else batch_specs, given, "batch_specs")
 
@@ -43,11 +49,10 @@ class Ranks:
             if name in batch.keys and tuple(spec):
                 raise UnsupportedError(f"batch_specs: {name} is a random key, which is no input: expected None")
             if name in batch.arrays:
-                ranks.inputs[name] = ranks.checked(spec, len(batch.arrays[name].shape), name)
+                self.inputs[name] = self.checked(spec, len(batch.arrays[name].shape), name)
 
         for i, item in enumerate(batch.items):
             mapped(specs[item if isinstance(specs, Mapping) else i], item, take)
-        return ranks
 
     def checked(self, spec: PartitionSpec, rank: int, what: str) -> Spec:
         """A spec of a value of `rank` dimensions."""
