@@ -7,6 +7,7 @@ usage: torch-ranks.py   (has torchrun start the ranks)
        torch-ranks.py rank   (one of them)
 """
 import copy
+import json
 import os
 import subprocess
 import sys
@@ -129,7 +130,22 @@ def unseeded(rank):
             optimizer.param_groups[0]["lr"] = 0.1
             step.load_torch_optimizer(optimizer.state_dict())
             step(x, y)
+            # Rank 0 alone changes the count of updates, in a file.
+            loads, json.loads = json.loads, no_space if rank == 0 else json.loads
+            try:
+                step.load_torch_optimizer(optimizer.state_dict())
+                raise AssertionError("no error")
+            except (OSError, trainc.MismatchError) as e:
+                assert ("no space" if rank == 0 else "ranks differ in whether a file of the state could be changed") in str(e), e
+            finally:
+                json.loads = loads
+            step.load_torch_optimizer(optimizer.state_dict())
+            assert step.get("update") == 0
     print("unseeded: ok", flush=True)
+
+
+def no_space(text):
+    raise OSError("no space")
 
 
 def refused():

@@ -69,21 +69,31 @@ def _shared_folder(step: Step) -> Iterator[str]:
 def _set_update(step: Step, scalar: str, update: int) -> None:
     """The count of updates, `scalar`, is set by a checkpoint alone: one of this state with another count."""
     with _shared_folder(step) as folder:
-        path = os.path.join(folder, "state.safetensors")
+        path, failed = os.path.join(folder, "state.safetensors"), None
         step.save(path)
         if step.rank == 0:
-            with open(path, "r+b") as f:
-                size, = struct.unpack("<Q", f.read(8))
-                header = json.loads(f.read(size))
-                f.seek(8 + size + header[f"scalar/{scalar}"]["data_offsets"][0])
-                f.write(struct.pack("<d", update))
-                del header["__metadata__"]["trainc.checksum"]
-                text = json.dumps(header, separators=(",", ":")).encode()
-                f.seek(8)
-                f.write(text + b" " * (size - len(text)))
-        if step._trainer.comm:
-            step._trainer.comm.barrier()
+            try:
+                _write_scalar(path, scalar, update)
+            except OSError as error:  # the others must know before they load it
+                failed = error
+        try:
+            step._trainer.agree("whether a file of the state could be changed", failed is None)
+        finally:
+            if failed:
+                raise failed
         step.load(path)
+
+
+def _write_scalar(path: str, scalar: str, value: float) -> None:
+    with open(path, "r+b") as f:
+        size, = struct.unpack("<Q", f.read(8))
+        header = json.loads(f.read(size))
+        f.seek(8 + size + header[f"scalar/{scalar}"]["data_offsets"][0])
+        f.write(struct.pack("<d", value))
+        del header["__metadata__"]["trainc.checksum"]
+        text = json.dumps(header, separators=(",", ":")).encode()
+        f.seek(8)
+        f.write(text + b" " * (size - len(text)))
 
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +197,7 @@ class Moments:
         """Without moments: those of an optimizer that has had no update."""
         given = found.moments
         step.untrained[self.compiled[0].name] = found._replace(moments={})
-        for name, kind in self._held(step) if not given else ():
+        for name, kind in sorted(self._held(step)) if not given else ():  # in one order on all ranks
             start = 1.0 if kind == _OF_ALL_ELEMENTS else self.compiled[0].settings.get("initial_accumulator_value", 0.0)
             step.write(name, step.read(name, kind, as_torch=True).fill_(start), kind)
         for (name, kind), value in given.items():
