@@ -47,7 +47,10 @@ def _is(value: Any, constant: Any) -> bool:
 
 def _shape(value: Any) -> Any:
     """Of an array, or a number; else None."""
-    return getattr(value, "shape", () if isinstance(value, bool | int | float | complex) else None)
+    try:
+        return value.shape
+    except AttributeError:
+        return () if isinstance(value, (int, float, complex)) else None
 
 
 class Port:
@@ -86,7 +89,9 @@ class EntryPoint:
         self.inputs = [Input(port, i) for i, port in enumerate(entry.inputs[:entry.num_inputs])]
         self.outputs = [Port(port) for port in entry.outputs[:entry.num_outputs]]
         self._batch, self._constants, self._nested, self._examples, self._narrows = None, {}, frozenset(), None, False
+        self._shapes = {port.name: port.shape for port in self.inputs}
         self._unread: dict[str, tuple] = {}  # shapes of what a batch has that is no input
+        self._known = frozenset(self._shapes)  # names that a batch may have
         self._items = [port.name for port in self.inputs]
         self._bind_input, self._handle = trainer.runtime.library.trainc_bind_input, trainer.trainer
 
@@ -119,16 +124,15 @@ class EntryPoint:
     def fits(self, inputs: tuple, named: dict, filled: bool = False) -> bool:
         """Whether every input is given and has the entry's shape, with `filled` also one of fewer examples, and what else is given is
         known and as the entry has it."""
-        given = self._leaves(inputs, named)
-        shapes = {port.name: port.shape for port in self.inputs}
-        if len(inputs) > len(self._items) or given.keys() - shapes.keys() - set(self._batch or ()):
+        given, shapes = self._leaves(inputs, named), self._shapes
+        if len(inputs) > len(self._items) or not self._known.issuperset(given):
             return False
         if self._examples:
             expected = self._examples.expected(shapes, given)
             shapes = expected if filled else {name: shapes[name] for name in expected}
         return (all(getattr(given.get(name), "shape", None) == shape for name, shape in shapes.items())
                 and all(_is(given[name], constant) for name, constant in self._constants.items() if name in given)
-                and not self._unlike(given))
+                and not (self._unread and self._unlike(given)))
 
     def expect(self, names: Sequence[str], constants: Mapping[str, Any], unsigned: Collection[str], items: Sequence[str] | None,
                examples: Any, narrows: bool, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -139,6 +143,7 @@ class EntryPoint:
         self._items, ports = list(names if items is None else items), [port.name for port in self.inputs]
         self._batch = None if ports == list(names) == self._items else list(names)
         self._constants, self._nested, self._examples = dict(constants), frozenset(self._items) - frozenset(names), examples
+        self._known = frozenset(ports).union(names)
         self._unread = {name: tuple(shape) for name, shape in shapes.items() if name not in ports}
         for port in self.inputs:
             port.dtype = "uint8" if port.name in unsigned else port.dtype
@@ -164,7 +169,7 @@ class EntryPoint:
         for name, constant in self._constants.items():
             if name in given and not _is(given[name], constant):
                 raise InvalidArgumentError(f"{name} of {self.name} is a constant: expected {constant!r}, got {given[name]!r}")
-        for name in self._unlike(given):
+        for name in self._unlike(given) if self._unread else ():
             got = _shape(given[name])
             raise InvalidArgumentError(f"{name} of {self.name} is no input, but the step may depend on its shape: expected {self._unread[name]}, got "
                                        f"{type(given[name]).__name__ if got is None else tuple(got)}; it may be left out")
