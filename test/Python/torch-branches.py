@@ -8,6 +8,7 @@ import warnings
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import agree, trainc  # noqa: E402
@@ -165,6 +166,49 @@ def not_left_out():
             trainc.torch.export(model, (torch.randn(5, 4),), lambda m, x: m(x).mean(), torch.optim.SGD(model.parameters(), 0.1))
 
 
+def behind():
+    """What follows a layer up to the branch's end is left out with it; what follows for both is not."""
+    class Pair(nn.Linear):
+        def forward(self, x):
+            return super().forward(x), None
+
+    class Written(nn.Module):
+        def __init__(self, lines, layer):
+            super().__init__()
+            text = "def forward(self, x):\n    for layer in self.layers:\n" + "".join(f"        {line}\n" for line in lines)
+            self.layers, self.layerdrop, made = nn.ModuleList(layer(4, 4) for _ in range(2)), 0.5, {"torch": torch, "checkpoint": checkpoint}
+            exec(text + "    return x", made)
+            self.run = made["forward"]
+
+        def forward(self, x):
+            return self.run(self, x)
+
+    x, go_on = torch.randn(5, 4), ["if torch.rand([]) < self.layerdrop: continue"]
+    once, pair = (lambda layer, x: layer(x)), (lambda layer, x: layer(x)[0])
+    for layer, lines, one, after in (
+            (nn.Linear, [*go_on, "h = layer(x)", "x = h"], once, None),
+            (nn.Linear, [*go_on, "r = x", "x = checkpoint(layer, x, use_reentrant=False)"], once, None),
+            (Pair, [*go_on, "x, _ = layer(x)"], pair, None), (Pair, [*go_on, "out = layer(x)", "x = out[0]"], pair, None),
+            (Pair, [*go_on, "if x is None: out = None", "else: out = layer(x)", "x = out[0]", "for i in range(3): out = i"], pair, None),
+            (Pair, ["drop = torch.rand([]) < self.layerdrop", "if not drop or x is None:", "    out = layer(x)", "    x = out[0]",
+                    "if drop: out = (None, None)", "x = torch.tanh(x)"], pair, torch.tanh),
+            (Pair, ["drop = torch.rand([]) < self.layerdrop", "if drop: a = None", "else: x, a = layer(x)", "x = torch.tanh(x)"], pair, torch.tanh)):
+        model, after = Written(lines, layer), after or (lambda x: x)
+        first, second = (lambda x, m=m: one(m, x) for m in model.layers)
+        results = [after(b(after(a(x)))) for a in (first, lambda x: x) for b in (second, lambda x: x)]
+        exported = trainc.torch.export(model, (x,), lambda m, x: (m(x).square().mean(), {"y": m(x)}), torch.optim.SGD(model.parameters(), 1e-30))
+        with exported.step(threads=1) as step:
+            seen = {next(i for i, y in enumerate(results) if torch.allclose(got, y, rtol=1e-9)) for got in (step(x).outputs["y"] for _ in range(60))}
+        assert seen == {0, 1, 2, 3}, (lines, seen)
+    for lines in ([*go_on, "x = x + layer(x)"], [*go_on, "h = layer(x)", "x = x + h"], [*go_on, "x = torch.tanh(layer(x))"],
+                  [*go_on, "x = layer(x)", "x = torch.tanh(x)"], [*go_on, "r = x", "x = layer(x)", "if self.training: x = x + r"],
+                  ["if torch.rand([]) > self.layerdrop:", "    x = layer(x)", "    x = torch.tanh(x)"], [*go_on, "x = (lambda x: layer(x) + x)(x)"],
+                  ["h = x", *go_on, "h = layer(h)", "x = x + h"], [*go_on, "x = layer(x)[0]"]):
+        model = Written(lines, nn.Linear)
+        with refused(trainc.UnsupportedError, "LayerDrop of Linear, of whose result forward computes something before"):
+            trainc.torch.export(model, (x,), lambda m, x: m(x).square().mean(), torch.optim.SGD(model.parameters(), 0.1))
+
+
 def checks():
     """A check that raises an error is not part of the step; another branch on values is still refused."""
     def checked(m, x):
@@ -208,6 +252,6 @@ def checks():
 
 
 if __name__ == "__main__":
-    for case in conditions, dropped_layers, left_out, not_left_out, checks:
+    for case in conditions, dropped_layers, left_out, not_left_out, behind, checks:
         case()
         print(f"{case.__name__}: ok", flush=True)

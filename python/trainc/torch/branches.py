@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import bisect
 import dis
+import itertools
+import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -17,6 +19,7 @@ from ..errors import UnsupportedError, warn
 from .replaced import REPLACED, swapped
 
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
+TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 # Within these functions.
 ANSWERS = {nn.modules.transformer._detect_is_causal_mask.__code__: False, torch.distributions.constraints._PositiveDefinite.check.__code__: True}
 
@@ -76,6 +79,37 @@ class _Code:
             i += 1
         return [self.place(start)]
 
+    def keeps(self, asked: int, called: int, names: Collection[str], in_tuple: bool) -> bool:
+        """Whether the result of the call at an offset, or the first of its tuple, becomes the value of one of `names`, and nothing else
+        does in what is left out with the call, by a branch on what was asked at another offset."""
+        first, call = self.at(asked), self.at(called)
+        i, stored = call + 1, set[str]()
+        while i < len(self._all):
+            to, one = self.place(i), self._all[i]
+            (puts, reads), name = _variables(one), one.opname
+            is_zero = name.startswith("LOAD") and one.argval == 0
+            of_tuple = in_tuple and (is_zero or name in ("UNPACK_SEQUENCE", "BINARY_SUBSCR") or one.argrepr == "[]")
+            if to <= i and not of_tuple and not (puts | reads and reads <= stored | puts):
+                break
+            stored |= puts
+            i = max(to, i + 1)
+        return not stored.isdisjoint(names) and not any(_variables(one)[0] & set(names) for one in self._all[i:self._end(first, call)])
+
+    def _end(self, asked: int, call: int) -> int:
+        """The end of what is left out with a call: of the loop, where that goes on then, or of what a branch jumps over."""
+        jumps = [(i, self.at(one.argval)) for i, one in enumerate(self._all) if one.opcode in JUMPS]
+        over = [to for i, to in jumps if asked <= i < call < to]
+        if over and not any(asked <= i < call and to <= asked for i, to in jumps):
+            return max(over)
+        return next((i for i, to in jumps if i > call and to <= asked), len(self._all))
+
+
+def _variables(one: dis.Instruction) -> tuple[set[str], set[str]]:
+    """The names that an instruction gives a value, and those that it reads; some do both."""
+    names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+    done = re.findall("STORE|LOAD", one.opname) if re.search("_FAST|_DEREF", one.opname) else []
+    return {name for name, what in zip(names, done) if what == "STORE"}, {name for name, what in zip(names, done) if what == "LOAD"}
+
 
 def expected_by(code: CodeType, offset: int) -> bool | None:
     """Of a condition whose branch at `offset` leads to a `raise` in one of two cases the other one: False of `if x.isnan().any(): raise`,
@@ -95,13 +129,19 @@ def expected_by(code: CodeType, offset: int) -> bool | None:
     return if_true if taken[0] in otherwise else not if_true if otherwise[0] in taken else None
 
 
-def _skipped(skip: torch.Tensor, loop: FrameType, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> Any:
-    """What a layer gives, which is a variable of the loop, or its input where it is left out."""
+def _skipped(skip: torch.Tensor, loop: FrameType, asked: int, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> Any:
+    """What a layer gives, which is a variable of the loop, or its input where it is left out; `asked` is where that is decided."""
     if not any(x is module for x in loop.f_locals.values()):
         raise UnsupportedError(f"LayerDrop before {type(module).__name__}, which is not a layer of the loop: expected a rate of 0")
     x, (y, *others) = args[0] if args else kwargs.get("hidden_states"), results if isinstance(results, tuple) else (results,)
     if not (isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and x.shape == y.shape) or any(isinstance(z, torch.Tensor) for z in others):
         raise UnsupportedError(f"LayerDrop of {type(module).__name__}, which gives more than its input with other values: expected a rate of 0")
+    between = list(itertools.takewhile(lambda f: f is not loop, frames(sys._getframe(2))))
+    names = [name for name, value in loop.f_locals.items() if value is x]
+    if (any(f.f_code.co_name != "__call__" and not f.f_code.co_filename.startswith(TORCH) for f in between)
+            or not _Code(loop.f_code).keeps(asked, loop.f_lasti, names, isinstance(results, tuple))):
+        raise UnsupportedError(f"LayerDrop of {type(module).__name__}, of whose result {loop.f_code.co_name} computes something before it takes the "
+                               "place of the input: expected x = layer(x), all of which is left out, or a rate of 0")
     if any(isinstance(m, nn.modules.batchnorm._NormBase) and m.training and m.track_running_stats for m in module.modules()):
         raise UnsupportedError(f"LayerDrop of {type(module).__name__}, which has running statistics: expected a rate of 0")
     warn("LayerDrop: the gradient of a layer that is left out is 0; momentum and weight decay go on, where PyTorch's optimizers leave its "
@@ -121,7 +161,8 @@ class KnownBranches(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._drawn: list[torch.Tensor] = []  # numbers of torch.rand
-        self._skip: tuple[torch.Tensor, FrameType] | None = None  # whether the layer that is called next is left out, and the function that calls it
+        # Whether the layer that is called next is left out, the function that calls it, and where that asks.
+        self._skip: tuple[torch.Tensor, FrameType, int] | None = None
         self._calls = swapped({(nn.Module, "_call_impl"): self._calling(nn.Module._call_impl)})  # what __call__ calls, also in torch.fx
 
     def __enter__(self) -> KnownBranches:
@@ -151,7 +192,7 @@ class KnownBranches(TorchFunctionMode):
         asking = _asking()
         if not any(re.search("layer_?drop", name) for name in asking.f_code.co_names):
             return None
-        self._skip = function(x, rate) if is_below else ~function(x, rate), asking
+        self._skip = function(x, rate) if is_below else ~function(x, rate), asking, asking.f_lasti
         return torch.tensor(not is_below)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
