@@ -38,8 +38,16 @@ for name, (loss, *batch) in CTC.items():
     agree(nn.Linear(8, 5), tuple(batch), loss)
     print(f"CTC, {name}: ok", flush=True)
 
+
+
+class Activated(nn.BatchNorm2d):
+    def forward(self, input):
+        return F.relu(super().forward(input))
+
+
 images = torch.randn(6, 3, 4, 5)
-for norm in nn.BatchNorm2d(4, momentum=None), nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.InstanceNorm2d(4, track_running_stats=True).eval():
+for norm in (nn.BatchNorm2d(4, momentum=None), Activated(4, momentum=None), nn.SyncBatchNorm(4, momentum=None),
+             nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.InstanceNorm2d(4, track_running_stats=True).eval()):
     model = nn.Sequential(nn.Conv2d(3, 4, 1, bias=False), norm)
     agree(model, (images,), lambda m, x: (m(x).sin() * torch.arange(5.0)).sum())
     assert "forward" not in vars(norm)
@@ -49,8 +57,9 @@ weights = torch.tensor([0.0, 1.0, 2.0, 0.0, 3.0])
 
 
 def drawn(m, x):
-    return {"permutation": torch.randperm(50, dtype=torch.int32), "rows": torch.multinomial(weights.expand(6000, 5), 1), "again": weights.multinomial(6000, True),
-            "three": weights.expand(20, 5).multinomial(3), "one of two": torch.distributions.Categorical(weights.expand(20, 5)).sample()}
+    return {"permutation": torch.randperm(50, dtype=torch.int32), "rows": torch.multinomial(input=weights.expand(6000, 5), num_samples=1),
+            "again": weights.multinomial(num_samples=6000, replacement=True), "three": weights.expand(20, 5).multinomial(3),
+            "one of two": torch.distributions.Categorical(weights.expand(20, 5)).sample()}
 
 
 model = nn.Linear(8, 5)

@@ -408,7 +408,7 @@ def _exported(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], trai
     """None if there are derivatives in it, which it does not trace."""
     try:
         with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), _without_seeds(),
-              _without_entropy(), vmap_traced(), averaged_statistics(entry.model), with_weights(), torch.fx.traceback.preserve_node_meta(), inference_is_no_grad(),
+              _without_entropy(), vmap_traced(), averaged_statistics(), with_weights(), torch.fx.traceback.preserve_node_meta(), inference_is_no_grad(),
               contextlib.ExitStack() as stack):
             for mode in _Origins(trained).modes():
                 stack.enter_context(mode)

@@ -375,7 +375,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
         lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry, ranks)}) -> ({labels})")
     frozen_names = [name for name in parameters if name in read and name not in group_of]
-    left_out = {name: shared.folded.get(names[name]) for name in model.state_dict() if names.get(name) not in read}
+    left_out = {name: shared.folded.get(names.get(name)) for name in model.state_dict() if names.get(name) not in read}
     own = set(frozen_names) - replaced
     copied = {name for name in held if name not in own or tensors[name].is_inference()} - shared.constants.keys() - quantized.keys()
     return Exported(

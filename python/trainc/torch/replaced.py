@@ -35,12 +35,12 @@ def _randperm(n: int, *, generator: torch.Generator | None = None, dtype: torch.
     return torch.rand(n, generator=generator).argsort().to(dtype)
 
 
-def _multinomial(weights: torch.Tensor, count: int, replacement: bool = False, *, generator: torch.Generator | None = None) -> torch.Tensor:
-    """What has the largest weight / e, for numbers e of the exponential distribution; the `count` largest without replacement."""
-    shape = (*weights.shape[:-1], count, weights.shape[-1]) if replacement else weights.shape
-    e = -(1 - torch.rand(shape, generator=generator, dtype=weights.dtype)).log()
-    scores = (weights.unsqueeze(-2) if replacement else weights) / e.clamp(min=torch.finfo(weights.dtype).tiny)
-    return scores.argmax(-1) if replacement else scores.topk(count, -1).indices
+def _multinomial(input: torch.Tensor, num_samples: int, replacement: bool = False, *, generator: torch.Generator | None = None) -> torch.Tensor:
+    """What has the largest weight / e, for numbers e of the exponential distribution; as many of the largest without replacement."""
+    shape = (*input.shape[:-1], num_samples, input.shape[-1]) if replacement else input.shape
+    e = -(1 - torch.rand(shape, generator=generator, dtype=input.dtype)).log()
+    scores = (input.unsqueeze(-2) if replacement else input) / e.clamp(min=torch.finfo(input.dtype).tiny)
+    return scores.argmax(-1) if replacement else scores.topk(num_samples, -1).indices
 
 
 def _move(statistics: Iterable[tuple[torch.Tensor, torch.Tensor]], part: float | torch.Tensor) -> None:
@@ -216,15 +216,13 @@ def with_weights() -> contextlib.AbstractContextManager[None]:
     return swapped({(F, "handle_torch_function"): handle})
 
 
-@contextlib.contextmanager
-def averaged_statistics(model: nn.Module) -> Iterator[None]:
-    """Gives each BatchNorm that trains without momentum a forward that does not ask for the count of batches."""
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum is None
-             and m.training and m.track_running_stats]
-    for norm in norms:
-        norm.forward = functools.partial(_averaged, norm)
-    try:
-        yield
-    finally:
-        for norm in norms:
-            del norm.forward
+def averaged_statistics() -> contextlib.AbstractContextManager[None]:
+    """Gives the BatchNorms that train without momentum, as they are called by subclasses, too, a forward that does not ask for the count of
+    batches."""
+    def wrapped(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def forward(self: nn.modules.batchnorm._BatchNorm, input: torch.Tensor) -> torch.Tensor:
+            return _averaged(self, input) if self.momentum is None and self.training and self.track_running_stats else own(self, input)
+
+        return forward
+
+    return swapped({(kind, "forward"): wrapped(kind.forward) for kind in (nn.modules.batchnorm._BatchNorm, nn.SyncBatchNorm)})
