@@ -250,20 +250,37 @@ def draws():
     for draw in (lambda: np.random.default_rng(1).random(), lambda: random.Random(1).random()):
         trained(mlp(), lambda m, x, y: ce(m, x, y) * draw())
 
+    manual_seed = torch.random.manual_seed
+
     def seeded(m, x, y):
         torch.manual_seed(0)
         return ce(m, x + torch.randn_like(x), y)
 
     def forked(m, x, y):
         with torch.random.fork_rng():
-            torch.random.manual_seed(0)
             noise = torch.randn_like(x)
-        return ce(m, x + noise, y)
+        return ce(m, x + noise, y) + torch.randn_like(x).mean()
+
+    def generator(m, x, y):
+        torch.default_generator.manual_seed(0)
+        return ce(m, x + torch.randn_like(x), y)
+
+    def imported(m, x, y):
+        manual_seed(0)
+        return ce(m, x + torch.randn_like(x), y)
+
+    def put_back(m, x, y):
+        state = torch.get_rng_state()
+        noise = torch.randn_like(x)
+        torch.set_rng_state(state)
+        return ce(m, x + noise, y) + torch.randn_like(x).mean()
 
     def own(m, x, y):
         return ce(m, x + torch.randn(x.shape, generator=torch.Generator().manual_seed(0)), y)
 
-    for loss, said in [(seeded, "torch.manual_seed(0)"), (forked, "torch.random.manual_seed(0)"), (own, "generator of its own")]:
+    for loss, said in [(seeded, "torch.manual_seed(0)"), (imported, "manual_seed(0)"), (forked, "with torch.random.fork_rng()"),
+                       (generator, "torch.default_generator.manual_seed(0)"), (put_back, "torch.set_rng_state(state)"),
+                       (own, "generator of its own")]:
         with refused(Unsupported, HERE, said):
             export(loss=loss)
 

@@ -198,6 +198,8 @@ class Origin(NamedTuple):
 
 OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, concurrent.futures, __import__("trainc")))
 CHECKPOINT = torch.utils.checkpoint.__file__
+# Their functions stand between a call of torch.manual_seed or fork_rng and the generator.
+AROUND_SEEDS = {torch.random.__file__, contextlib.__file__, os.path.join(OURS[0], "_compile.py"), os.path.join(OURS[0], "_dynamo", "eval_frame.py")}
 DATA = ("a Python number, a branch or a shape that depends on the values of tensors: a step has one graph and fixed shapes; "
         "select with torch.where, or multiply by a mask; a tensor that is the same in each call may be one that the loss closes over")
 
@@ -321,20 +323,29 @@ def _without_conversions() -> contextlib.AbstractContextManager[None]:
     return swapped({(nn.Module, name): wrapped(name) for name in ("to", "float", "double", "half", "bfloat16")})
 
 
+class _Unseeded:
+    """torch's generator, which only PyTorch itself gives a state: the numbers behind it are the same ones again, those of a step are not."""
+
+    def __init__(self, own: torch.Generator) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        asking, caller = [], sys._getframe(1)
+        while caller.f_code.co_filename in AROUND_SEEDS:
+            asking += [caller.f_code.co_name] * (caller.f_code.co_filename == torch.random.__file__)
+            caller = caller.f_back
+        is_fork = "fork_rng" in asking
+        if (is_fork or name.endswith(("seed", "set_state")) and name != "initial_seed") and not caller.f_code.co_filename.startswith(OURS[0]):
+            what = asking[-1] if asking else f"default_generator.{name}"
+            again = "behind it as in it" if is_fork else "in each call"
+            raise UnsupportedError(f"torch.{what} in what is exported: the numbers that PyTorch draws then are the same {again}, and a step draws "
+                                   f"others; expected none, or a buffer of numbers that were drawn once{_shown(caller)}")
+        return getattr(self._own, name)
+
+
 def _without_seeds() -> contextlib.AbstractContextManager[None]:
-    """Refuses a seed of torch's generator, but those of PyTorch itself: the numbers behind it are the same in each call, those of a step are not."""
-    def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-        def seed(*args: Any, **kwargs: Any) -> Any:
-            caller = sys._getframe(1)
-            if not caller.f_code.co_filename.startswith(OURS[0]):
-                raise UnsupportedError(f"torch.{function.__name__} in what is exported: the numbers that PyTorch draws then are the same in each call, and "
-                                       f"a step draws others; expected no seed, or a buffer of numbers that were drawn once{_shown(caller)}")
-            return function(*args, **kwargs)
-
-        return seed
-
-    names = ("manual_seed", "seed", "set_rng_state")
-    return swapped({(module, name): wrapped(getattr(module, name)) for module in (torch, torch.random) for name in names})
+    unseeded = _Unseeded(torch.default_generator)
+    return swapped({(module, "default_generator"): unseeded for module in (torch, torch.random, torch._C)})
 
 
 DRAWN = "were the same in each call of the step: expected torch's (torch.rand, F.dropout), or the numbers as inputs"
