@@ -95,6 +95,37 @@ def regions_of_autocast():
     assert exported.frozen == ["a.weight", "a.bias"], exported.frozen
 
 
+def written_without_gradient():
+    """What `no_grad` writes through a view, which its region does not return, has no gradient."""
+    def row(m, x):
+        h = m.a(x)
+        with torch.no_grad():
+            m.teacher.weight[0] = 0.9 * m.teacher.weight[0] + 0.1 * h.mean(0)
+        return h @ m.teacher.weight + h
+
+    def rows(m, x):
+        with torch.no_grad():
+            m.teacher.weight[:2].lerp_(m.a.weight[:2], 0.3)
+            m.mean[1:].mul_(0.9).add_(m.b(x)[0, 1:], alpha=0.1)
+        return m.a(x) * m.mean - m.teacher(x) + m.b(x)
+
+    def before(m, x):
+        h, view = m.a(x), m.mean[1:]
+        with torch.no_grad():
+            m.mean.copy_(h[0])
+        return h * torch.cat([view, view[:1]])
+
+    def local(m, x):
+        h, rows = m.a(x), torch.zeros(5, 4)
+        with torch.no_grad():
+            for i in range(5):
+                rows[i] = h[i]
+        return h * rows
+
+    for function in (row, rows, before, local):
+        agree(Layers(function), [(x,), (x * 2 + 1,), (x - 3,)], squared, sgd)
+
+
 def changed_for_others():
     """A buffer that one entry changes is compiled into no other one, whatever its type is and in whatever order they are exported."""
     class Counts(nn.Module):
@@ -266,7 +297,7 @@ def itself_without_gradient():
         assert agree(Metric(function), (torch.randn(5, 4),), optimizer=lambda p: torch.optim.SGD(p, 0.1)).frozen == []
 
 
-TESTS = [regions_of_autocast, changed_for_others, changed_in_8_bits, changed_by_evals, numbers, replaced, normal, in_place, itself_without_gradient]
+TESTS = [regions_of_autocast, written_without_gradient, changed_for_others, changed_in_8_bits, changed_by_evals, numbers, replaced, normal, in_place, itself_without_gradient]
 
 if __name__ == "__main__":
     for test in [test for test in TESTS if not sys.argv[1:] or test.__name__ in sys.argv[1:]]:

@@ -132,12 +132,19 @@ def _mend_users(graph: torch.fx.Graph) -> None:
 
 
 def _keep_regions(graph: torch.fx.Graph) -> None:
-    """Detaches what `no_grad` regions return: run_decompositions inlines them and forgets it. (Of autocast it traces the casts.)"""
+    """Detaches what `no_grad` regions return and what they write to tensors, which may be through a view that they do not return:
+    run_decompositions inlines them and forgets it. (Of autocast it traces the casts.)"""
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target is not torch.ops.higher_order.wrap_with_set_grad_enabled or node.args[0]:
             continue
+        for inner in [inner for region in regions(node) for inner in region.graph.nodes if _writes(inner)]:
+            _detach_read(inner)
         for result in list(node.users):
             _detach_result(result)
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    return node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False)
 
 
 def _autocast_regions(graph: torch.fx.Graph) -> list[torch.fx.GraphModule]:
@@ -149,7 +156,7 @@ def _detach(graph: torch.fx.Graph, without_grad: Callable[[torch.fx.Node], bool]
     for node in list(graph.nodes):
         if node.op != "call_function" or not without_grad(node):
             continue
-        if getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+        if _writes(node):
             _detach_read(node)
         elif isinstance(value := node.meta.get("val"), torch.Tensor) and value.is_floating_point():
             _detach_result(node)
@@ -163,10 +170,11 @@ def _detach_result(node: torch.fx.Node) -> None:
 
 
 def _detach_read(node: torch.fx.Node) -> None:
-    """Detaches the operands of what writes to a tensor, but for that one."""
+    """Detaches the operands of what writes to tensors, but for those."""
     arguments = node.target._schema.arguments
     given = dict(zip((a.name for a in arguments), node.args)) | node.kwargs
-    written = [given.get(a.name) for a in arguments if a.is_write]
+    written: list[torch.fx.Node] = []
+    map_arg([given.get(a.name) for a in arguments if a.is_write], written.append)
     for operand in node.all_input_nodes:
         value = operand.meta.get("val")
         if operand not in written and isinstance(value, torch.Tensor) and value.is_floating_point():
