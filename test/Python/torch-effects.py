@@ -126,6 +126,53 @@ def written_without_gradient():
         agree(Layers(function), [(x,), (x * 2 + 1,), (x - 3,)], squared, sgd)
 
 
+def written_past_gradients():
+    """What `.detach()` or `.data` is made of has no gradient of what is written through it."""
+    def chained(m, x):
+        h = m.a(x)
+        m.mean.data.mul_(0.9).add_(h.mean(0), alpha=0.1)
+        return h - m.mean
+
+    def copied(m, x):
+        h = m.a(x)
+        m.mean.data[1:].copy_(h.mean(0)[1:])
+        m.teacher.weight.data[0] = 0.5 * m.teacher.weight.data[0] + 0.5 * h.mean(0)
+        return h * m.mean - m.teacher(x)
+
+    def local(m, x):
+        h, z = m.a(x), torch.zeros(5, 4)
+        view = z.detach()
+        view.copy_(h)
+        view += h
+        with torch.no_grad():
+            kept = view.sum()
+        return h * z + view.detach() * kept
+
+    for function in (chained, copied, local):
+        agree(Layers(function), [(x,), (x * 2 + 1,), (x - 3,)], squared, sgd)
+
+    def read(m, x):
+        view = m.mean.detach()
+        view[1:] = m.a(x)[0, 1:]
+        return view * m.b(x)
+
+    with refused(Unsupported, "what has a gradient is written to a tensor of .detach()", HERE, "return view * m.b(x)"):
+        trainc.torch.export(Layers(read), (x,), squared)
+
+
+def turned_on():
+    """By inference_mode(False)."""
+    def forward(m, x):
+        with torch.no_grad():
+            target = m.b(x)
+            with torch.inference_mode(False):
+                h = m.a(x)
+        with torch.inference_mode(False):
+            return h * target + m.b(h.detach())
+
+    assert not agree(Layers(forward), (x,), squared).frozen
+
+
 def changed_for_others():
     """A buffer that one entry changes is compiled into no other one, whatever its type is and in whatever order they are exported."""
     class Counts(nn.Module):
@@ -297,7 +344,8 @@ def itself_without_gradient():
         assert agree(Metric(function), (torch.randn(5, 4),), optimizer=lambda p: torch.optim.SGD(p, 0.1)).frozen == []
 
 
-TESTS = [regions_of_autocast, written_without_gradient, changed_for_others, changed_in_8_bits, changed_by_evals, numbers, replaced, normal, in_place, itself_without_gradient]
+TESTS = [regions_of_autocast, written_without_gradient, written_past_gradients, turned_on, changed_for_others, changed_in_8_bits, changed_by_evals,
+         numbers, replaced, normal, in_place, itself_without_gradient]
 
 if __name__ == "__main__":
     for test in [test for test in TESTS if not sys.argv[1:] or test.__name__ in sys.argv[1:]]:

@@ -20,6 +20,7 @@ from .replaced import swapped
 A_BUFFER = "a buffer of the model, which a step keeps (register_buffer), or an input"
 REQUIRES = torch.Tensor.requires_grad
 DATA = torch.Tensor.data
+CUTS = {torch.Tensor.detach, torch.detach}
 
 
 @contextlib.contextmanager
@@ -41,15 +42,24 @@ def _changes(node: torch.fx.Node) -> bool:
     return getattr(getattr(operation, "_schema", None), "is_mutable", True)
 
 
+class _Cut:
+    """A tensor by `.detach()` or `.data` and its views; in PyTorch they carry the gradient of what is written to them, and what they were made
+    of does not."""
+
+    def __init__(self) -> None:
+        self.carries = False
+
+
 class Gradients(TorchFunctionMode):
-    """Parameters are detached while they ask for no gradient. What would be silently another gradient in what is `trained` is refused, with
-    the line of the caller as it is `shown`."""
+    """Parameters are detached while they ask for no gradient, and so is what is written to a tensor by `.detach()` or `.data`. What would be
+    silently another gradient in what is `trained` is refused, with the line of the caller as it is `shown`."""
 
     def __init__(self, trained: bool, shown: Callable[[Any], str]) -> None:
         super().__init__()
         self._trained, self._shown = trained, shown
         self._off: set[int] = set()  # the parameters that ask for no gradient, by id
         self._memory: dict[int, torch.UntypedStorage] = {}  # of results that have gradients
+        self._cuts: dict[int, tuple[torch.Tensor, _Cut]] = {}  # by id, kept alive
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -64,10 +74,41 @@ class Gradients(TorchFunctionMode):
             return False
         if self._off:
             args, kwargs = on_tensors(lambda x: x.detach() if id(x) in self._off else x, (args, kwargs))
+        inside, words = self._written(function, args, kwargs)
         with contextlib.nullcontext() if torch.is_grad_enabled() else _own_nodes((args, kwargs)):
-            result = function(*args, **kwargs)
+            result = function(*inside, **words)
         on_tensors(self._note, result)
+        if self._trained and torch.is_grad_enabled() and self._reads_written(function, (args, kwargs), result):
+            raise UnsupportedError("what has a gradient is written to a tensor of .detach() or of .data, which is read: expected what was written in "
+                                   f"place of it{self._shown(sys._getframe(1))}")
+        self._note_cut(function, args[0] if args else kwargs.get("input"), result)
         return result
+
+    def _written(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments, detached where they are written to what was cut."""
+        written = [x for x in _changed(function, args, kwargs) if id(x) in self._cuts]
+        if not written or not torch.is_grad_enabled():
+            return args, kwargs
+        read = {id(x): x for x in _tensors((args, kwargs)) if x.is_floating_point() and not any(x is w for w in written)}
+        for x in written:
+            self._cuts[id(x)][1].carries |= any(requires_grad(r) or self._carries(r) for r in read.values())
+        return on_tensors(lambda x: x.detach() if id(x) in read else x, (args, kwargs))
+
+    def _carries(self, x: torch.Tensor) -> bool:
+        return id(x) in self._cuts and self._cuts[id(x)][1].carries
+
+    def _reads_written(self, function: Any, given: Any, result: Any) -> bool:
+        """Whether a result, which is no view, would have the gradient of what was written to what was cut."""
+        memory = {storage._cdata for x in _tensors(given) if self._carries(x) and (storage := _storage(x))}
+        return bool(memory) and function not in CUTS and any(
+            x.is_floating_point() and not ((storage := _storage(x)) and storage._cdata in memory) for x in _tensors(result))
+
+    def _note_cut(self, function: Any, first: Any, result: Any) -> None:
+        cut = _Cut() if function in CUTS else self._cuts[id(first)][1] if id(first) in self._cuts else None
+        memory = _storage(first) if cut else None
+        for x in _tensors(result) if memory else ():
+            if (storage := _storage(x)) and storage._cdata == memory._cdata:
+                self._cuts[id(x)] = x, cut
 
     def _note(self, x: torch.Tensor) -> torch.Tensor:
         if self._trained and x.requires_grad and (storage := _storage(x)):
@@ -79,8 +120,7 @@ class Gradients(TorchFunctionMode):
             return ".data is set in what is exported: expected the new value in place of the tensor"
         if _asked(function, args, kwargs) and not args[0].requires_grad and id(args[0]) not in self._off:
             return "requires_grad of a frozen parameter is set in what is exported: expected it before the export"
-        changed = changed_by(function, args, kwargs) if function is not torch.Tensor.requires_grad_ else ()
-        return next(filter(None, (self._refused_change(function, x) for x in changed)), None)
+        return next(filter(None, (self._refused_change(function, x) for x in _changed(function, args, kwargs))), None)
 
     def _refused_change(self, function: Any, x: torch.Tensor) -> str | None:
         if not isinstance(x, FakeTensor):
@@ -91,6 +131,23 @@ class Gradients(TorchFunctionMode):
             return (f"{function.__name__} changes a tensor past its gradient (under no_grad, of .detach() or of .data): expected "
                     "x + (changed - x).detach(), which has the gradient of x")
         return None
+
+
+def _changed(function: Any, args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    return changed_by(function, args, kwargs) if function is not torch.Tensor.requires_grad_ else []
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    tensors: list[torch.Tensor] = []
+    on_tensors(tensors.append, tree)
+    return tensors
+
+
+def requires_grad(x: torch.Tensor) -> bool:
+    """Also of a batch in torch.vmap, which does not say so."""
+    while not x.requires_grad and torch._C._functorch.is_functorch_wrapped_tensor(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    return x.requires_grad
 
 
 def _asked(function: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:
@@ -108,9 +165,9 @@ def _storage(x: torch.Tensor) -> torch.UntypedStorage | None:
 
 
 def inference_is_no_grad() -> contextlib.AbstractContextManager[None]:
-    """torch.export forgets inference_mode."""
+    """torch.export forgets inference_mode, which turns gradients on by False."""
     def enter(self: torch.inference_mode) -> None:
-        self._inference_mode_context = torch.no_grad() if self.mode else contextlib.nullcontext()
+        self._inference_mode_context = torch.no_grad() if self.mode else torch.enable_grad()
         self._inference_mode_context.__enter__()
 
     return swapped({(torch.inference_mode, "__enter__"): enter})
