@@ -44,6 +44,16 @@ class Reverse(torch.autograd.Function):
         return -g
 
 
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensors, layer):
+        return layer(tensors[0]) / 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, None
+
+
 def functions():
     """A backward of the user's is not the derivative of its forward; where it is never called it does not matter."""
     with refused(Unsupported, "the backward of Reverse", HERE, "Reverse.apply(m[0](x))"):
@@ -55,6 +65,7 @@ def functions():
         return F.mse_loss(m[0](Reverse.apply(x)), target) + ce(m, x, y)
 
     agree(mlp(), (x, y), without, evals={"y": lambda m, x, y: Reverse.apply(m(x))})
+    agree(mlp(), (x, y), lambda m, x, y: F.cross_entropy(m(x) + Halved.apply([m[0](x)], m[2]), y))  # PyTorch does not look into a list or a module
     assert torch.autograd.Function.__dict__["apply"] is torch._C._FunctionBase.__dict__["apply"]
 
 

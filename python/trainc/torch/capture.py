@@ -297,11 +297,13 @@ def _without_functions() -> contextlib.AbstractContextManager[None]:
     own = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-        needed = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*args, *kwargs.values()))
-        if needed and not cls.__module__.startswith("torch.") and f"{cls.__module__}.{cls.__name__}" not in DERIVATIVES:
+        if not torch.is_grad_enabled() or cls.__module__.startswith("torch.") or f"{cls.__module__}.{cls.__name__}" in DERIVATIVES:
+            return own.__get__(None, cls)(*args, **kwargs)
+        if any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*args, *kwargs.values())):
             what = f"the backward of {cls.__name__}, a torch.autograd.Function,"
             raise UnsupportedError(f"{_ignored(what)}{_shown(sys._getframe(1))}")
-        return own.__get__(None, cls)(*args, **kwargs)
+        with torch.no_grad():  # what it takes in lists or in modules has no gradient
+            return own.__get__(None, cls)(*args, **kwargs)
 
     return swapped({(torch.autograd.Function, "apply"): classmethod(apply)})
 
