@@ -287,9 +287,9 @@ def in_place():
         torch.mul(x[0], 2, out=known)
         return m.a(x).square().mean() * (1 + known.abs().sum().item())
 
-    def known_drop(m, x):
+    def known_drop(m, x, share=1.0):
         known = torch.ones(4)
-        F.dropout(known, 1.0, True, True)
+        F.dropout(known, share, True, True)
         return m.a(x).square().mean() * (2.0 if known.sum() > 0 else 1.0)
 
     def known_relu(m, x):
@@ -300,10 +300,10 @@ def in_place():
     def hidden(m, x):
         return (nn.Dropout(1.0, inplace=True)(m.a(x)) + nn.ReLU(inplace=True)(m.b(x)) + nn.ELU(inplace=True)(m.b(2 * x))).square().mean()
 
-    for function in (known_out, known_relu, hidden):
+    for function in (known_out, known_drop, known_relu, hidden):
         agree(Layers(function), (x,))
     with refused(Unsupported, "known.sum() > 0", HERE):
-        trainc.torch.export(Layers(known_drop), (x,))
+        trainc.torch.export(Layers(lambda m, x: known_drop(m, x, 0.5)), (x,))
 
     def detached(change):
         def forward(m, x):

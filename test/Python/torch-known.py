@@ -5,6 +5,7 @@ import os
 import sys
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
@@ -103,9 +104,36 @@ def forgotten(m, x):
     return m(x).sum() * (1 if known.sum() > 0 else 2)
 
 
-REFUSED = {"forgotten": forgotten, "drawn": lambda m, x: m(x).sum() * torch.randint(0, 3, ()).item() + m(x)[torch.rand(6) > 0.5].sort(0)[0].sum(),
+def listed(m, x):
+    known = torch.zeros(2)
+    torch._foreach_copy_([known], [x[0, :2].abs() + 5])
+    return m(x).sum() * (2 if known.sum() > 1 else 1)
+
+
+def beside_derivative(number):
+    """Where what is drawn is no FakeTensor."""
+    def loss(m, x):
+        z = x.clone().requires_grad_()
+        slope, = torch.autograd.grad(m(z).sum(), z, create_graph=True)
+        return m(x).square().mean() * number() + slope.square().mean()
+
+    return loss
+
+
+def overwritten():
+    known = torch.ones(4)
+    known.copy_(torch.rand(4))
+    return known[0].item()
+
+
+REFUSED = {"forgotten": forgotten, "listed": listed, "gumbel": lambda m, x: m(x).sum() * (2 if F.gumbel_softmax(torch.zeros(4), hard=True)[0] > 0 else 1),
+           "drawn in place": lambda m, x: m(x).sum() * (2 if torch.zeros(4).log_normal_()[0] < 1 else 1),
+           "drawn beside a derivative": beside_derivative(lambda: torch.rand(1).item()), "a branch there": beside_derivative(lambda: 2 if torch.rand(()) < 0.5 else 1),
+           "indices there": beside_derivative(lambda: torch.randperm(4).tolist()[0]), "overwritten there": beside_derivative(overwritten),
+           "drawn": lambda m, x: m(x).sum() * torch.randint(0, 3, ()).item() + m(x)[torch.rand(6) > 0.5].sort(0)[0].sum(),
            "input": lambda m, x: m(x).sum() * len(x.sum().tolist())}
 for name, function in REFUSED.items():
     with refused(trainc.UnsupportedError, "torch-known.py"):
         trainc.torch.export(nn.Linear(4, 4), (x,), function)
 print(f"{len(REFUSED)} refused")
+agree(nn.Linear(4, 4), (x,), beside_derivative(lambda: torch.arange(3.0).sum().item()))

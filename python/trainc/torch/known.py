@@ -27,7 +27,6 @@ SHAPED = {*REPEATS, torch.nonzero, T.nonzero, torch.masked_select, T.masked_sele
 # These take sizes and places as numbers.
 SIZED = {T.view, T.reshape, T.expand, T.repeat, T.narrow, T.split, T.chunk, T.unflatten, T.new_zeros, T.new_ones, T.new_full, torch.reshape,
          torch.narrow, torch.split, torch.chunk}
-DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "exponential", "poisson", "uniform", "geometric", "cauchy", "empty")
 IN_PLACE = re.compile(r"__(setitem|i(add|sub|mul|matmul|truediv|div|floordiv|mod|pow|and|or|xor|lshift|rshift))__|\w*[^_]_")
 UNKNOWN = object()
 
@@ -42,13 +41,13 @@ def _place_of_inplace(function: Callable[..., Any]) -> int | None:
 
 
 def changed_by(function: Any, args: Any, kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The tensors that a call changes in place: by its name (`add_`), by `inplace=True` or by `out=`."""
+    """The tensors that a call changes in place: by its name (`add_`; those of a list for `_foreach_add_`), by `inplace=True` or by `out=`."""
     if kwargs.get("out") is not None:
         return _tensors(kwargs["out"])
     place = _place_of_inplace(function) if isinstance(function, FunctionType) else None
     asked = kwargs.get("inplace", place is not None and len(args) > place and args[place])
-    first = args[0] if args else kwargs.get("input")
-    return [first] if isinstance(first, torch.Tensor) and (asked or IN_PLACE.fullmatch(function.__name__)) else []
+    first = args[0] if args else kwargs.get("input", kwargs.get("self"))
+    return _tensors(first) if asked or IN_PLACE.fullmatch(function.__name__) else []
 
 
 def _leaves(tree: Any) -> list[Any]:
@@ -59,6 +58,17 @@ def _leaves(tree: Any) -> list[Any]:
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
     return [x for x in _leaves(tree) if isinstance(x, torch.Tensor)]
+
+
+def _undrawn(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """The result of a function, but UNKNOWN if it draws numbers, which the generator forgets."""
+    generator = torch.default_generator
+    before = generator.get_state()
+    result = function(*args, **kwargs)
+    if generator.get_state().equal(before):
+        return result
+    generator.set_state(before)
+    return UNKNOWN
 
 
 def on_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
@@ -77,7 +87,8 @@ class KnownValues(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._values: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id: what is captured, which is kept alive, and its values
+        # By id: what is captured, which is kept alive, and its values. In a trace for derivatives, what is drawn looks like a constant: it has none.
+        self._values: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._thread = ThreadPoolExecutor(1)
 
     def __exit__(self, *error: Any) -> None:
@@ -99,12 +110,15 @@ class KnownValues(TorchFunctionMode):
             return computed
         if computed is not UNKNOWN and (function in SHAPED or function in FACTORIES and _tensors((args, kwargs))):
             return on_tensors(self._constant, computed)
+        if function in (T.tolist, T.numpy) and computed is UNKNOWN and type(args[0]) is torch.Tensor:
+            args[0].sum().item()  # which a trace for derivatives refuses; it does not see what reads memory
         result = function(*args, **kwargs)
         if computed is not UNKNOWN:
             self._values |= {id(x): (x, value) for x, value in zip(_tensors(result), _tensors(computed))}
         else:
             for x in changed_by(function, args, kwargs):
                 self._forget(x)
+            self._values |= {id(x): (x, None) for x in _tensors(result) if type(x) is torch.Tensor and id(x) not in self._values}
         return result
 
     def knows(self, x: Any) -> bool:
@@ -127,21 +141,24 @@ class KnownValues(TorchFunctionMode):
         """The result on values, if all are known."""
         leaves = _leaves((args, kwargs))
         values = {id(x): self.value(x) for x in leaves if isinstance(x, torch.Tensor)}
-        if (not values and function not in FACTORIES or any(v is None for v in values.values()) or any(word in function.__name__ for word in DRAWN)
+        if (not values and function not in FACTORIES or any(v is None for v in values.values()) or "empty" in function.__name__
                 or any(isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) for x in leaves)):
             return UNKNOWN
         real, words = on_tensors(lambda x: values[id(x)], (args, kwargs))
         try:
-            result = self._compute(lambda: function(*real, **words))
+            result = self._compute(lambda: _undrawn(function, real, words))
         except Exception:  # which the capture has, too, on the user's line
             return UNKNOWN
-        return result if all(x.numel() <= LARGEST and not x.is_complex() for x in _tensors(result)) else UNKNOWN
+        return result if result is not UNKNOWN and all(x.numel() <= LARGEST and not x.is_complex() for x in _tensors(result)) else UNKNOWN
 
     def _forget(self, x: Any) -> None:
         """All that shares the memory of what is changed in place."""
-        if id(x) in self._values:
-            memory = self._values[id(x)][1].untyped_storage().data_ptr()
-            self._values = {i: kept for i, kept in self._values.items() if kept[1].untyped_storage().data_ptr() != memory}
+        _, value = self._values.get(id(x), (x, None))
+        self._values[id(x)] = x, None
+        if value is not None:
+            memory = value.untyped_storage().data_ptr()
+            shared = [i for i, (_, v) in self._values.items() if v is not None and v.untyped_storage().data_ptr() == memory]
+            self._values |= {i: (self._values[i][0], None) for i in shared}
 
     def _constant(self, value: torch.Tensor) -> torch.Tensor:
         x = torch.tensor(self._compute(lambda: value.flatten().tolist()), dtype=value.dtype).reshape(value.shape)
