@@ -78,6 +78,31 @@ def gated(m, r):
     return (m(r) * kept).sum() + (m(r) * m(r).detach().cos()).sum()
 
 
+class Follows(nn.Module):
+    """What no_grad writes beside derivatives has no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.teacher = network(), network().requires_grad_(False)
+        self.register_buffer("mean", torch.zeros(1))
+
+    def forward(self, x):
+        h = self.net(x)
+        with torch.no_grad():
+            for theirs, ours in zip(self.teacher.parameters(), self.net.parameters()):
+                theirs.lerp_(ours, 0.3)
+            self.mean.mul_(0.9).add_(h[0], alpha=0.1)
+        return (h - self.mean) * h - self.teacher(x)
+
+
+def written(m, r):
+    h = m(r)
+    z = torch.zeros_like(h)
+    with torch.no_grad():
+        z.copy_(h)
+    return (h * z).sum()
+
+
 class Convolutions(nn.Module):
     def __init__(self):
         super().__init__()
@@ -131,13 +156,15 @@ CASES = {
     "convolutions": (Convolutions(), images, penalty), "other layers": (Others(), images, penalty), "attention": (Attention(), x, penalty_of_attention),
     "batch norm": (nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)), x, penalty), "functions": (Functions(), x, penalty),
     "without gradient": (network(), x, without_gradient), "detached": (network(), x, detached),
+    "written": (Follows(), x, lambda m, x: m(x).sin().sum() + penalty(m.net, x)), "written in vmap": (network(), x, lambda m, x: vmap(lambda r: written(m, r))(x).sum()),
     "in vmap": (network(), x, lambda m, x: vmap(lambda r: gated(m, r))(x).sum() + vmap(grad(lambda r: gated(m, r)))(x).square().sum()),
     "embedding": (Embedded(), tokens, lambda m, t: torch.autograd.grad(m(t), m.table.weight, create_graph=True)[0].square().sum() + m(t)),
     "grad": (network(), x, lambda m, x: grad(lambda r: m(r).sum().sin())(x).square().mean()), "jvp": (network(), x, lambda m, x: jvp(lambda r: m(r).sin(), (x,), (x,))[1].sum()),
     "vjp": (network(), x, lambda m, x: vjp(lambda r: m(r).sin(), x)[1](torch.ones(6, 1))[0].square().sum()),
     "Jacobians": (network(), x, lambda m, x: jacrev(lambda r: m(r).sin().sum(0))(x).square().sum() + jacfwd(lambda r: m(r).sum(0))(x).square().sum()),
     "Hessian": (network(), x, lambda m, x: hessian(lambda r: m(r).sum())(x[0]).square().sum())}
-for name, (model, batch, loss) in CASES.items():
+for name in sys.argv[1:] or CASES:
+    model, batch, loss = CASES[name]
     agree(model, (batch,), loss, skip=("0.bias",) * (name == "batch norm"))
     assert not batch.requires_grad_(False).grad_fn
     print(f"{name}: ok", flush=True)

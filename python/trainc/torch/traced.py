@@ -45,11 +45,20 @@ class _Detached(TorchDispatchMode):
         self.asked = False
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if torch.is_grad_enabled() and not self.asked or function._schema.is_mutable:
-            return result
-        with torch.fx.traceback.annotate({DETACHED: True}):
-            return on_tensors(lambda x: torch.ops.aten.alias(x) if x.is_floating_point() else x, result)
+        kwargs = kwargs or {}
+        if torch.is_grad_enabled() and not self.asked:
+            return function(*args, **kwargs)
+        if not function._schema.is_mutable:
+            return _marked(function(*args, **kwargs))
+        # What is written has no gradient; the result is the tensor that it is written to.
+        places, written = function._schema.arguments, {a.name for a in function._schema.arguments if a.is_write}
+        args = tuple(x if a.is_write else _marked(x) for a, x in zip(places, args))
+        return function(*args, **{name: x if name in written else _marked(x) for name, x in kwargs.items()})
+
+
+def _marked(tree: Any) -> Any:
+    with torch.fx.traceback.annotate({DETACHED: True}):
+        return on_tensors(lambda x: torch.ops.aten.alias(x) if x.is_floating_point() else x, tree)
 
 
 class _Detaches(TorchFunctionMode):
