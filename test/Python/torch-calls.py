@@ -422,11 +422,45 @@ def buffers():
     of_data(x)
     trained(of_data)
 
+    class Registers(nn.Module):
+        """A buffer, a parameter or a module that the first call makes."""
+        def __init__(self, make, moves=False):
+            super().__init__()
+            self.inner, self.make, self.moves = nn.Linear(6, 3), make, moves
+
+        def forward(self, x):
+            if not hasattr(self, "made"):
+                self.make(self, x)
+            if self.moves:
+                self.made += 1
+            return self.inner(x) * (self.made if isinstance(self.made, torch.Tensor) else 1 + self.made(x))
+
+    def of_input(m, x):
+        m.register_buffer("made", x.detach().mean(0)[:3])
+
+    def cosines(m, x):
+        m.register_buffer("made", torch.arange(3.0).cos(), persistent=False)
+
+    for make in (of_input, lambda m, x: m.register_buffer("made", torch.bernoulli(torch.full((3,), 0.5))),
+                 lambda m, x: setattr(m, "made", nn.Parameter(torch.randn(3)))):
+        with refused(Unsupported, "made of Registers", "none", "a call of the model before the export"):
+            export(Registers(make))
+    with refused(Unsupported, "of Linear", "none", "a call of the model before the export"):
+        export(Registers(lambda m, x: setattr(m, "made", nn.Linear(6, 3))))
+    with refused(Unsupported, "changes in place in each call", "register_buffer"):
+        export(Registers(cosines, moves=True))
+    trained(Registers(cosines))
+    called = Registers(of_input)
+    called(x)
+    trained(called)
+
     for moves, *said in [(grows, "mean of Model", "shape [3]", "shape [6]"), (removed, "other of Model", "none"), (parameter, "weight of Linear")]:
         with refused(Unsupported, "is replaced in each call", *said):
             export(Model(moves))
 
 
 for test in (attributes, losses, draws, data, gradients, buffers):
+    if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
+        continue
     test()
     print(f"{test.__name__}: ok", flush=True)

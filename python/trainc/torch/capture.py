@@ -56,14 +56,25 @@ def _draws() -> list[Any]:
     return states
 
 
-def _storing(model: nn.Module, known: KnownValues, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """A function that writes to a buffer of the model what it is replaced with (`self.mean = ...`), which torch.export would drop."""
+Lazy = tuple[nn.Module, str, torch.Tensor]
+
+
+def _storing(model: nn.Module, call: types.SimpleNamespace, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """A function that writes to a buffer of the model what it is replaced with (`self.mean = ...`), which torch.export would drop. `call.lazy`:
+    buffers that an earlier call has made, and then those that this one makes, of constants alone."""
     held = [(m, tensors, dict(tensors)) for m in model.modules() for tensors in (m._buffers, m._parameters)]
+    for m, name, x in call.lazy:
+        m._buffers[name] = x
+    begun = [(m, tensors, dict(tensors)) for m, tensors, _ in held]
     try:
         results = function(*args, **kwargs)
-        changed = [(f"{name} of {type(m).__name__}", old, new) for m, tensors, before in held for name, old in before.items()
-                   if (new := tensors.get(name)) is not old and not (old is None and known.knows(new))]
-        values = [(old, _replacement(name, old, new)) for name, old, new in changed]
+        modules = {m for m, _, _ in held}
+        begun += [(m, tensors, {}) for m in model.modules() if m not in modules for tensors in (m._buffers, m._parameters)]
+        changed = [(m, name, before.get(name), tensors.get(name)) for m, tensors, before in begun for name in {**before, **tensors}]
+        changed = [(m, name, old, new) for m, name, old, new in changed if old is not new]
+        call.lazy = [(m, name, new) for m, name, old, new in changed if old is None and call.known.knows(new)]
+        made = {id(new) for _, _, new in call.lazy}
+        values = [(old, _replacement(f"{name} of {type(m).__name__}", old, new)) for m, name, old, new in changed if id(new) not in made]
         results = _apart(results, [old for old, _ in values])
         for buffer, value in values:
             buffer.copy_(value)
@@ -120,12 +131,13 @@ class _Entry(nn.Module):
         self.model = model
         self._function = (functools.partial(function, model),)
         self._origins = origins
-        self.seen = types.SimpleNamespace()  # the last call; of lists torch.export keeps copies
+        self.seen = types.SimpleNamespace(lazy=[])  # of the last call; of lists torch.export keeps copies
 
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         known, draws = KnownValues(), _draws()
+        self.seen.known = known
         before = Attributes(self.model, self._function[0])
-        function = functools.partial(_storing, self.model, known, self._function[0])
+        function = functools.partial(_storing, self.model, self.seen, self._function[0])
         if self._origins:
             results = with_derivatives(function, args, kwargs, [*self._origins.modes(), known])
         else:
@@ -440,6 +452,7 @@ def _called_again(entry: _Entry, again: Callable[[], torch.export.ExportedProgra
     """The graph of one more call; refused if it reads tensors that the last one computed."""
     known, made = entry.seen.call.known, entry.seen.call.made()
     values = {name: known.value(x) if known.knows(x) else torch.zeros(x.shape, dtype=x.dtype) for name, x in made.items()}
+    entry.seen.lazy = [(m, name, known.value(x)) for m, name, x in entry.seen.lazy]
     with entry.seen.call.after.restored({id(x): values[name] for name, x in made.items()}):
         program = again()
     read = constants_read(program)
@@ -454,14 +467,15 @@ def _refuse_changing(entry: _Entry, program: torch.export.ExportedProgram, read:
     call; and what the first call alone computes. `read` are the constants that the graph uses, by id."""
     before, changed, numbers = entry.seen.call.before, entry.seen.call.changed(), entry.seen.call.numbers()
     wrong = [name for name in changed if id(before.values.get(name)) in read]
-    second = _called_again(entry, again) if numbers and not wrong else program
+    lazy = [Name(name, type(m).__name__, id(m)) for m, name, _ in entry.seen.lazy]
+    second = _called_again(entry, again) if (numbers or lazy) and not wrong else program
     if not wrong and not same(program, second) and (twice := entry.seen.call.numbers()):
         wrong = [] if same(second, _called_again(entry, again)) else twice
     if wrong:
         raise UnsupportedError(f"{wrong[0].attribute()} changes in each call, and what is computed depends on it: the step would keep the value of "
                                f"the export; expected {A_BUFFER}")
     if not second or second is not program and variable(program) != variable(second):
-        raise UnsupportedError(f"{numbers[0].attribute()} changes in the first call, and later calls compute something else: expected a call "
+        raise UnsupportedError(f"{[*numbers, *lazy][0].attribute()} changes in the first call, and later calls compute something else: expected a call "
                                "of the model before the export")
 
 
