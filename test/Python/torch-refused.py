@@ -69,6 +69,36 @@ def functions():
     assert torch.autograd.Function.__dict__["apply"] is torch._C._FunctionBase.__dict__["apply"]
 
 
+def caught():
+    """What a `try` of the program catches is refused still, and derivatives are captured."""
+    def attempt(function, kind=Exception):
+        def loss(m, x, y):
+            h = m[0](x)
+            try:
+                scale = function(h, x)
+            except kind:
+                scale = 3.0
+            return F.cross_entropy(m[2](torch.tanh(h)), y) * scale
+
+        return loss
+
+    for function, kind, *said in [(lambda h, x: 2.0 if (x > 0).all() else 1.0, RuntimeError, "depends on the values of tensors", HERE),
+                                  (lambda h, x: 2.0 if float(h.abs().max()) > 1e3 else 1.0, Exception, "depends on the values of tensors", HERE),
+                                  (lambda h, x: h.register_hook(lambda g: g * 0.1) and 1.0, Exception, "Tensor.register_hook", HERE),
+                                  (lambda h, x: Reverse.apply(h).sum(), trainc.Error, "the backward of Reverse", HERE),
+                                  (lambda h, x: len(x[x > 0]), TypeError, "len()", HERE),
+                                  (lambda h, x: torch.manual_seed(0) and 1.0, Exception, "torch.manual_seed", HERE)]:
+        with refused(Unsupported, *said):
+            export(loss=attempt(function, kind))
+
+    def derived(h, x):
+        gradient, = torch.autograd.grad(h.square().sum(), h, create_graph=True)
+        return gradient.square().mean()
+
+    for function in (derived, lambda h, x: torch.func.grad(lambda x: x.sin().sum())(x).square().mean(), lambda h, x: h + "no number"):
+        agree(mlp(), (x, y), attempt(function))
+
+
 def hooks():
     def zero(p):
         p.grad.zero_()
@@ -286,6 +316,8 @@ def versions():
         assert is_tested == (wanted not in [str(w.message) for w in said]), (version, said)
 
 
-for test in (functions, hooks, changed_in_place, shared_memory, returned, captured, operations, arguments, versions):
+for test in (functions, caught, hooks, changed_in_place, shared_memory, returned, captured, operations, arguments, versions):
+    if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
+        continue
     test()
     print(f"{test.__name__}: ok", flush=True)

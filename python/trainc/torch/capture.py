@@ -33,6 +33,7 @@ from .gradients import A_BUFFER, Gradients, inference_is_no_grad
 from .graphs import constants_read, is_functional, mend, same, variable
 from .known import KnownValues, on_tensors
 from .packed import Packed
+from .refusals import Refusals, noted
 from .replaced import averaged_statistics, swapped, with_weights
 from .selected import Selected, Selections
 from .traced import Derivatives, Replay, vmap_traced, with_derivatives
@@ -139,9 +140,9 @@ class _Entry(nn.Module):
         before = Attributes(self.model, self._function[0])
         function = functools.partial(_storing, self.model, self.seen, self._function[0])
         if self._origins:
-            results = with_derivatives(function, args, kwargs, [*self._origins.modes(), known])
+            results = with_derivatives(function, args, kwargs, [*self._origins.modes(), known, Refusals()])
         else:
-            with known:
+            with known, Refusals():
                 results = function(*args, **kwargs)
         self.seen.call = _Call(before, Attributes(self.model, self._function[0]), known)
         if _draws() != draws:
@@ -255,7 +256,7 @@ class _Origins(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is torch.autograd.grad and not self._derivatives:
-            raise Derivatives
+            raise noted(Derivatives())
         if why := self._refused(function, args, kwargs or {}):
             raise UnsupportedError(f"{why}{_shown(sys._getframe(1))}")
         with torch.fx.traceback.annotate({"trainc": self._origin(sys._getframe(1))._replace(has_grad=torch.is_grad_enabled())}):
@@ -313,7 +314,7 @@ def _without_functions() -> contextlib.AbstractContextManager[None]:
             return own.__get__(None, cls)(*args, **kwargs)
         if any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*args, *kwargs.values())):
             what = f"the backward of {cls.__name__}, a torch.autograd.Function,"
-            raise UnsupportedError(f"{_ignored(what)}{_shown(sys._getframe(1))}")
+            raise noted(UnsupportedError(f"{_ignored(what)}{_shown(sys._getframe(1))}"))
         with torch.no_grad():  # what it takes in lists or in modules has no gradient
             return own.__get__(None, cls)(*args, **kwargs)
 
@@ -327,8 +328,8 @@ def _without_conversions() -> contextlib.AbstractContextManager[None]:
             made = getattr(tensor, name)(*args, **kwargs) if tensor.is_floating_point() else tensor
             if (made.dtype, made.device) != (tensor.dtype, tensor.device):
                 where = _shown(sys._getframe(2))
-                raise UnsupportedError(f"{key} of {type(self).__name__} is of {tensor.dtype}, and becomes of {made.dtype} in what is exported: "
-                                       f"expected a module that was converted before{where}")
+                raise noted(UnsupportedError(f"{key} of {type(self).__name__} is of {tensor.dtype}, and becomes of {made.dtype} in what is "
+                                             f"exported: expected a module that was converted before{where}"))
         return self
 
     def wrapped(name: str) -> Callable[..., nn.Module]:
@@ -352,8 +353,8 @@ class _Unseeded:
         if (is_fork or name.endswith(("seed", "set_state")) and name != "initial_seed") and not caller.f_code.co_filename.startswith(OURS[0]):
             what = asking[-1] if asking else f"default_generator.{name}"
             again = "behind it as in it" if is_fork else "in each call"
-            raise UnsupportedError(f"torch.{what} in what is exported: the numbers that PyTorch draws then are the same {again}, and a step draws "
-                                   f"others; expected none, or a buffer of numbers that were drawn once{_shown(caller)}")
+            raise noted(UnsupportedError(f"torch.{what} in what is exported: the numbers that PyTorch draws then are the same {again}, and a step draws "
+                                         f"others; expected none, or a buffer of numbers that were drawn once{_shown(caller)}"))
         return getattr(self._own, name)
 
 
@@ -373,7 +374,7 @@ def _without_entropy() -> contextlib.AbstractContextManager[None]:
             while caller.f_code.co_filename in (random.__file__, __file__):
                 caller = caller.f_back
             if not caller.f_code.co_filename.startswith((OURS[0], tempfile.__file__)):
-                raise UnsupportedError(f"{name} without a seed in what is exported: its numbers {DRAWN}{_shown(caller)}")
+                raise noted(UnsupportedError(f"{name} without a seed in what is exported: its numbers {DRAWN}{_shown(caller)}"))
             return function(*args)
 
         return draw

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .refusals import noted
+
 # By name: functions of torch, of torch.nn.functional, and methods of a tensor.
 POINTWISE = set("""
     abs neg negative exp exp2 expm1 log log1p log2 log10 sqrt rsqrt square pow reciprocal sin cos tan asin acos atan atan2 sinh cosh tanh asinh
@@ -105,7 +107,7 @@ class Selected:
 
     @staticmethod
     def _refused(what: str) -> TypeError:
-        return TypeError(what + KNOWN)
+        return noted(TypeError(what + KNOWN))
 
     def _call(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         x = args[0] if args else None

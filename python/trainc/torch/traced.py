@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .known import on_tensors
+from .refusals import noted
 from .replaced import swapped
 
 
@@ -124,7 +125,7 @@ def vmap_traced() -> Iterator[None]:
             return lambda own: lambda *args, **kwargs: (instead(own, args, kwargs) if threading.get_ident() == caller else own(*args, **kwargs))
 
         def derives(*_: Any) -> None:
-            raise Derivatives
+            raise noted(Derivatives())
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(_replaced(masking, "_vmap_expansion_sdpa", _by_index))
