@@ -159,7 +159,9 @@ CASES = {
     "written": (Follows(), x, lambda m, x: m(x).sin().sum() + penalty(m.net, x)), "written in vmap": (network(), x, lambda m, x: vmap(lambda r: written(m, r))(x).sum()),
     "in vmap": (network(), x, lambda m, x: vmap(lambda r: gated(m, r))(x).sum() + vmap(grad(lambda r: gated(m, r)))(x).square().sum()),
     "embedding": (Embedded(), tokens, lambda m, t: torch.autograd.grad(m(t), m.table.weight, create_graph=True)[0].square().sum() + m(t)),
-    "grad": (network(), x, lambda m, x: grad(lambda r: m(r).sum().sin())(x).square().mean()), "jvp": (network(), x, lambda m, x: jvp(lambda r: m(r).sin(), (x,), (x,))[1].sum()),
+    "grad": (network(), x, lambda m, x: grad(lambda r: m(r).sum().sin())(x).square().mean()),
+    "jvp": (network(), x, lambda m, x: jvp(lambda r: m(r).sin(), (x,), (x,))[1].sum()),
+    "grad of elements": (network(), x, lambda m, x: grad(lambda r: r.sin().sum())(m(x)).square().mean() + grad(lambda r: r.exp().sum())(x).mean()),
     "vjp": (network(), x, lambda m, x: vjp(lambda r: m(r).sin(), x)[1](torch.ones(6, 1))[0].square().sum()),
     "Jacobians": (network(), x, lambda m, x: jacrev(lambda r: m(r).sin().sum(0))(x).square().sum() + jacfwd(lambda r: m(r).sum(0))(x).square().sum()),
     "Hessian": (network(), x, lambda m, x: hessian(lambda r: m(r).sum())(x[0]).square().sum())}

@@ -29,6 +29,7 @@ SIZED = {T.view, T.reshape, T.expand, T.repeat, T.narrow, T.split, T.chunk, T.un
          torch.narrow, torch.split, torch.chunk}
 IN_PLACE = re.compile(r"__(setitem|i(add|sub|mul|matmul|truediv|div|floordiv|mod|pow|and|or|xor|lshift|rshift))__|\w*[^_]_")
 UNKNOWN = object()
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # by a transform of torch.func
 
 
 @functools.lru_cache(maxsize=1024)
@@ -132,7 +133,7 @@ class KnownValues(TorchFunctionMode):
         return self._thread.submit(run).result()
 
     def value(self, x: Any) -> torch.Tensor | None:
-        if id(x) not in self._values and type(x) is torch.Tensor and not x.requires_grad and x.numel() <= LARGEST:
+        if id(x) not in self._values and type(x) is torch.Tensor and not _is_wrapped(x) and not x.requires_grad and x.numel() <= LARGEST:
             with contextlib.suppress(RuntimeError):  # of a batch in torch.vmap
                 self._values[id(x)] = x, self._compute(x.clone)
         return self._values.get(id(x), (x, None))[1]
