@@ -53,6 +53,7 @@ def attributes():
             self.register_buffer("counted", torch.zeros(()))
             self.tally, self.queue = collections.Counter(), collections.deque(maxlen=5)
             self.numbers, self.ids = itertools.count(), set()
+            self.places = torch.tensor([0, 1, 2])
             self.kept, self.begins, self.alias = None, True, self.inner[0].weight.detach()
 
         def forward(self, x):
@@ -92,6 +93,29 @@ def attributes():
     def plain(m):
         m.plain = m.plain * 0.5
         return m.plain
+
+    def rewritten(m):
+        m.plain = torch.tensor(m.plain.item() + 1)
+        return min(1.0, m.plain.item() / 4)
+
+    def rotated(m):
+        first, *others = m.places.tolist()
+        m.places = torch.tensor([*others, first])
+        return m.inner[0].weight[others[0], 0] * 2
+
+    def asked(m):
+        scale = 2.0 if m.kept is not None and m.kept.item() > 1.0 else 1.0
+        m.kept = m.inner[0].weight.detach().sum()
+        return scale
+
+    def asked_of_plain(m):
+        scale = 2.0 if m.plain.item() > 2.0 else 1.0
+        m.plain = m.inner[0].weight.detach().sum()
+        return scale
+
+    def looked_at(m):
+        m.plain = m.inner[0].weight.detach().sum()
+        return 1.0
 
     def counted(m):
         m.counted += 1
@@ -139,11 +163,11 @@ def attributes():
         return m.kept
 
     for scale, name in [(number, "calls"), (appended, "seen"), (entry, "table"), (toggled, "calls"), (tallied, "tally"), (queued, "queue"),
-                        (next_number, "numbers"), (collected, "ids"), (plain, "plain")]:
+                        (next_number, "numbers"), (collected, "ids"), (plain, "plain"), (rewritten, "plain"), (rotated, "places")]:
         with refused(Unsupported, f"{name} of Model changes in each call", "register_buffer"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*assigned during export")
             export(Model(scale))
-    for scale, name in [(remembered, "kept"), (first, "table"), (oldest, "seen"), (latest, "queue")]:
+    for scale, name in [(remembered, "kept"), (first, "table"), (oldest, "seen"), (latest, "queue"), (asked, "kept"), (asked_of_plain, "plain")]:
         with refused(Unsupported, f"{name} of Model is computed by one call and read by the next", "register_buffer"):
             export(Model(scale))
     with refused(Unsupported, "begins of Model changes in the first call", "a call of the model before the export"):
@@ -157,7 +181,7 @@ def attributes():
     shared.kept = shared.counted
     with refused(Unsupported, "kept of Model is in the memory of counted", "clone()"):
         export(shared)
-    for scale in (counted, written, cached, counted_and_cached):
+    for scale in (counted, written, looked_at, cached, counted_and_cached):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*assigned during export")
             trained(Model(scale))
@@ -237,7 +261,7 @@ def losses():
 
 
 def places():
-    """Wherever it is kept: in default arguments and bound ones, namespaces, modules, classes, what other methods read, numbers of NumPy, long lists."""
+    """Wherever it is kept: in default and bound arguments, namespaces, modules, classes, what other methods read, numbers of NumPy, long lists."""
     config = types.ModuleType("config_of_a_program")
     sys.modules[config.__name__] = config
     config.step = 0
@@ -299,7 +323,8 @@ def places():
     entry = operator.itemgetter("n"), lambda state, n: operator.setitem(state, "n", n)
     for scale, said in [(default, "state of default()"), (functools.partial(bound, state={"n": 0}), "state of partial(bound)"),
                         (functools.partial(listed, state=[torch.zeros(())]), "state of partial(listed)"),
-                        (kept_in(types.SimpleNamespace(n=0), *named), "n of SimpleNamespace"), (kept_in(argparse.Namespace(n=0), *named), "n of Namespace"),
+                        (kept_in(types.SimpleNamespace(n=0), *named), "n of SimpleNamespace"),
+                        (kept_in(argparse.Namespace(n=0), *named), "n of Namespace"),
                         (kept_in(collections.UserDict(n=0), *entry), "data of UserDict"), (of_module, "step of config_of_a_program"),
                         (attribute, "calls of attribute()"), (Counts().scale, "step of Counts"), (cached, "step of config_of_a_program"),
                         (Numbers(np.int64(1)).scale, "value of Numbers"), (Numbers(np.float32(1)).scale, "value of Numbers"),

@@ -112,15 +112,34 @@ class _Call(NamedTuple):
     known: KnownValues
 
     def changed(self) -> list[Name]:
-        return self.before.changed(self.after)
-
-    def numbers(self) -> list[Name]:
-        """Of what changed all but tensors that others replace."""
-        return [name for name in self.changed() if not all(isinstance(side.values.get(name), torch.Tensor) for side in (self.before, self.after))]
+        """Tensors that others replace last, as most are only kept to be looked at."""
+        sides = self.before.values, self.after.values
+        return sorted(self.before.changed(self.after), key=lambda name: all(isinstance(values.get(name), torch.Tensor) for values in sides))
 
     def made(self) -> dict[Name, torch.Tensor]:
-        return {name: x for name in self.numbers() if isinstance(x := self.after.values.get(name), torch.Tensor) and not x.is_sparse
+        return {name: x for name in self.changed() if isinstance(x := self.after.values.get(name), torch.Tensor) and not x.is_sparse
                 and all(isinstance(n, int) for n in x.shape)}
+
+
+QUESTIONS = {torch.equal, torch.allclose, torch.is_nonzero, *(getattr(torch.Tensor, name) for name in (
+    "item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "__contains__", "equal", "allclose", "is_nonzero"))}
+
+
+class _Known(KnownValues):
+    """But for tensors whose values the capture has made up; `asked` are those of them whose values Python has asked for, by id."""
+
+    def __init__(self, unknown: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self._unknown = {id(x): x for x in unknown}
+        self.asked: set[int] = set()
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in QUESTIONS:
+            self.asked |= self._unknown.keys() & set(map(id, args))
+        return super().__torch_function__(function, types, args, kwargs)
+
+    def value(self, x: Any) -> torch.Tensor | None:
+        return None if id(x) in self._unknown else super().value(x)
 
 
 class _Entry(nn.Module):
@@ -132,10 +151,10 @@ class _Entry(nn.Module):
         self.model = model
         self._function = (functools.partial(function, model),)
         self._origins = origins
-        self.seen = types.SimpleNamespace(lazy=[])  # of the last call; of lists torch.export keeps copies
+        self.seen = types.SimpleNamespace(lazy=[], unknown=[])  # of the last call; of lists torch.export keeps copies
 
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
-        known, draws = KnownValues(), _draws()
+        known, draws = _Known(self.seen.unknown), _draws()
         self.seen.known = known
         before = Attributes(self.model, self._function[0])
         function = functools.partial(_storing, self.model, self.seen, self._function[0])
@@ -453,11 +472,13 @@ def _called_again(entry: _Entry, again: Callable[[], torch.export.ExportedProgra
     """The graph of one more call; refused if it reads tensors that the last one computed."""
     known, made = entry.seen.call.known, entry.seen.call.made()
     values = {name: known.value(x) if known.knows(x) else torch.zeros(x.shape, dtype=x.dtype) for name, x in made.items()}
+    unknown = {name: values[name] for name, x in made.items() if not known.knows(x)}
+    entry.seen.unknown = list(unknown.values())
     entry.seen.lazy = [(m, name, known.value(x)) for m, name, x in entry.seen.lazy]
     with entry.seen.call.after.restored({id(x): values[name] for name, x in made.items()}):
         program = again()
-    read = constants_read(program)
-    if kept := [name for name, x in made.items() if id(values[name]) in read and not known.knows(x)]:
+    read = entry.seen.known.asked.union(constants_read(program))
+    if kept := [name for name, x in unknown.items() if id(x) in read]:
         raise UnsupportedError(f"{kept[0].attribute()} is computed by one call and read by the next: expected {A_BUFFER}")
     return program
 
@@ -466,17 +487,17 @@ def _refuse_changing(entry: _Entry, program: torch.export.ExportedProgram, read:
                      again: Callable[[], torch.export.ExportedProgram | None]) -> None:
     """Refuses what each call reads and changes: a tensor that is a constant of the graph, or a number in a graph that is another one in each
     call; and what the first call alone computes. `read` are the constants that the graph uses, by id."""
-    before, changed, numbers = entry.seen.call.before, entry.seen.call.changed(), entry.seen.call.numbers()
+    before, changed = entry.seen.call.before, entry.seen.call.changed()
+    begun = [*changed, *(Name(name, type(m).__name__, id(m)) for m, name, _ in entry.seen.lazy)]
     wrong = [name for name in changed if id(before.values.get(name)) in read]
-    lazy = [Name(name, type(m).__name__, id(m)) for m, name, _ in entry.seen.lazy]
-    second = _called_again(entry, again) if (numbers or lazy) and not wrong else program
-    if not wrong and not same(program, second) and (twice := entry.seen.call.numbers()):
+    second = _called_again(entry, again) if begun and not wrong else program
+    if not wrong and not same(program, second) and (twice := entry.seen.call.changed()):
         wrong = [] if same(second, _called_again(entry, again)) else twice
     if wrong:
         raise UnsupportedError(f"{wrong[0].attribute()} changes in each call, and what is computed depends on it: the step would keep the value of "
                                f"the export; expected {A_BUFFER}")
     if not second or second is not program and variable(program) != variable(second):
-        raise UnsupportedError(f"{[*numbers, *lazy][0].attribute()} changes in the first call, and later calls compute something else: expected a call "
+        raise UnsupportedError(f"{begun[0].attribute()} changes in the first call, and later calls compute something else: expected a call "
                                "of the model before the export")
 
 
