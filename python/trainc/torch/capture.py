@@ -37,6 +37,7 @@ from .refusals import Refusals, noted
 from .replaced import averaged_statistics, swapped, with_weights
 from .selected import Selected, Selections
 from .traced import Derivatives, Replay, vmap_traced, with_derivatives
+from .undone import uncached
 
 Batch = Sequence[Any] | Mapping[str, Any]
 DECOMPOSED = [torch.ops.aten.addmv, torch.ops.aten.ldexp, torch.ops.aten.grid_sampler_2d]  # which PyTorch's table for exports leaves as they are
@@ -453,8 +454,8 @@ def _exported(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], trai
     """None if there are derivatives in it, which it does not trace."""
     try:
         with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), _without_seeds(),
-              _without_entropy(), vmap_traced(), averaged_statistics(), with_weights(), torch.fx.traceback.preserve_node_meta(), inference_is_no_grad(),
-              contextlib.ExitStack() as stack):
+              _without_entropy(), vmap_traced(), averaged_statistics(), with_weights(), torch.fx.traceback.preserve_node_meta(),
+              inference_is_no_grad(), uncached(), contextlib.ExitStack() as stack):
             for mode in _Origins(trained).modes():
                 stack.enter_context(mode)
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)

@@ -13,10 +13,11 @@ from .._entry import mapped
 from ..emit import Builder, Value
 from ..errors import UnsupportedError
 from ..exported import labelled
-from .capture import Batch, capture, names_of
+from .capture import Batch, capture, loss_of, names_of
 from .examples import Examples
 from .parallel import Ranks
 from .translate import RULES, Int8, Translator, Unsupported, mutations
+from .undone import undone
 
 NO_CONSTANT = object()
 
@@ -131,7 +132,8 @@ def captured(name: str, model: nn.Module, function: Callable[..., Any] | None, b
     try:
         items = names_of(model, function, batch)
         whole, dims = shared.ranks.whole(items, batch)
-        program = capture(model, function, whole, RULES, shared.autocast, not evaluated)
+        with undone(model, function or loss_of):
+            program = capture(model, function, whole, RULES, shared.autocast, not evaluated)
     finally:
         for m, mode in modes:
             m.training = mode
