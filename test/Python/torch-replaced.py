@@ -3,10 +3,12 @@
 """What is captured as other functions of the same value: CTC, running statistics, numbers that are drawn."""
 import os
 import sys
+import warnings
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import agree, trainc  # noqa: E402
@@ -52,6 +54,31 @@ for norm in (nn.BatchNorm2d(4, momentum=None), Activated(4, momentum=None), nn.S
     agree(model, (images,), lambda m, x: (m(x).sin() * torch.arange(5.0)).sum())
     assert "forward" not in vars(norm)
     print(f"{type(norm).__name__}: ok", flush=True)
+
+
+class Again(nn.Module):
+    """A norm whose statistics PyTorch moves again where it computes the region again, and one outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.outer, self.inner = nn.BatchNorm1d(8), nn.BatchNorm1d(8)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def region(self, x):
+        self.calls = self.calls + 1
+        return self.inner(x).sin()
+
+    def forward(self, x):
+        return checkpoint(self.region, self.outer(x), use_reentrant=False)
+
+
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    model = Again()
+    trainc.torch.export(model, (x[0],), lambda m, x: m(x).square().mean(), torch.optim.SGD(model.parameters(), 0.1))
+assert [str(w.message).split(". ")[0] for w in said] == [
+    "changed within torch.utils.checkpoint: calls, inner.running_mean, inner.running_var, inner.num_batches_tracked"], list(map(str, said))
+print("again: ok", flush=True)
 
 weights = torch.tensor([0.0, 1.0, 2.0, 0.0, 3.0])
 

@@ -1,7 +1,7 @@
 """Entries of a module: the graphs of a step and of evals, all of them captured before one is translated."""
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,9 @@ from torch.export.graph_signature import InputKind
 
 from .._entry import mapped
 from ..emit import Builder, Value
-from ..errors import UnsupportedError
+from ..errors import UnsupportedError, warn
 from ..exported import labelled
-from .capture import Batch, capture, loss_of, names_of
+from .capture import Batch, capture, loss_of, names_of, origin_of
 from .examples import Examples
 from .parallel import Ranks
 from .translate import RULES, Int8, Translator, Unsupported, mutations
@@ -141,8 +141,20 @@ def captured(name: str, model: nn.Module, function: Callable[..., Any] | None, b
     if evaluated and changed:
         raise UnsupportedError(f"eval '{name}' changes {', '.join(changed)}, which stay as they are in an eval: expected a change in training alone "
                                "(if self.training: ...)")
+    if recomputed := list(_recomputed(program)):
+        warn(f"changed within torch.utils.checkpoint: {', '.join(recomputed)}. A step changes them once; PyTorch does so again where it computes the "
+             "region again for the gradients (running statistics then move two steps)")
     names, leaves = _leaves(program, items)
     return Entry(name, program, not evaluated, names, items, leaves, dims, _shapes(items, batch))
+
+
+def _recomputed(program: torch.export.ExportedProgram) -> Iterator[str]:
+    """The buffers that are changed within a call of torch.utils.checkpoint."""
+    for name, value in zip(mutations(program), program.graph.output_node().args[0]):
+        while isinstance(value, torch.fx.Node) and value.target in (torch.ops.aten.clone.default, torch.ops.aten.detach.default):
+            value = value.args[0]
+        if name and isinstance(value, torch.fx.Node) and origin_of(value).checkpoint is not None:
+            yield name
 
 
 def translate(entries: Sequence[Entry], model: nn.Module, shared: Shared) -> None:
