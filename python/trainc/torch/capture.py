@@ -512,6 +512,16 @@ def _refuse_aliases(entry: _Entry, read: Mapping[int, torch.Tensor], changed: Co
             raise UnsupportedError(f"{name} is in the memory of {of}, which a step changes: expected {of} itself, or memory of its own (clone())")
 
 
+def _refuse_two_names(entry: _Entry) -> None:
+    """Refuses parameters and buffers in one memory."""
+    names: dict[int, list[str]] = {}
+    for name, x in itertools.chain(entry.named_parameters(), entry.named_buffers()):
+        names.setdefault(x.untyped_storage()._cdata, []).append(name.removeprefix(PREFIX))
+    if shared := [" and ".join(some) for some in names.values() if len(some) > 1]:
+        raise UnsupportedError(f"{'; '.join(shared)} are tensors in the same memory, of which the forward changes one: expected one tensor, or "
+                               "memory of their own (clone())")
+
+
 def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, kept: Collection[torch._ops.OpOverload | str],
             autocast: bool = False, trained: bool = True) -> torch.export.ExportedProgram:
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
@@ -542,6 +552,8 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
             program = program.run_decompositions(table)
     except Exception as error:
         _refuse_aliases(entry, read, [name for name, _ in entry.named_buffers()])
+        if "compiled_fn" in str(error):  # of what changes and has two names
+            _refuse_two_names(entry)
         shaped = (n for n in program.graph.nodes if isinstance(v := n.meta.get("val"), torch.Tensor) and not all(isinstance(k, int) for k in v.shape))
         raise _cannot(model, error, next(map(origin_of, shaped), None)) from error
     _refuse_aliases(entry, read, program.graph_signature.buffers_to_mutate.values())
