@@ -95,6 +95,14 @@ class Follows(nn.Module):
         return (h - self.mean) * h - self.teacher(x)
 
 
+def changed(m, x):
+    """Tensors of its own, in place."""
+    z, u, noise = torch.zeros(6, 4), torch.zeros(6, 1), torch.empty(6, 4).uniform_(-1, 1)
+    z[:, :3] = x[:, :3]
+    u.copy_(m(x))
+    return penalty(m, z) + u.square().sum() + 0 * noise.mean() + torch.ones(2).mul_(2).sum().item()
+
+
 def written(m, r):
     h = m(r)
     z = torch.zeros_like(h)
@@ -157,7 +165,7 @@ CASES = {
     "batch norm": (nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)), x, penalty), "functions": (Functions(), x, penalty),
     "without gradient": (network(), x, without_gradient), "detached": (network(), x, detached),
     "written": (Follows(), x, lambda m, x: m(x).sin().sum() + penalty(m.net, x)), "written in vmap": (network(), x, lambda m, x: vmap(lambda r: written(m, r))(x).sum()),
-    "in vmap": (network(), x, lambda m, x: vmap(lambda r: gated(m, r))(x).sum() + vmap(grad(lambda r: gated(m, r)))(x).square().sum()),
+    "changed": (network(), x, changed), "in vmap": (network(), x, lambda m, x: vmap(lambda r: gated(m, r))(x).sum() + vmap(grad(lambda r: gated(m, r)))(x).square().sum()),
     "embedding": (Embedded(), tokens, lambda m, t: torch.autograd.grad(m(t), m.table.weight, create_graph=True)[0].square().sum() + m(t)),
     "grad": (network(), x, lambda m, x: grad(lambda r: m(r).sum().sin())(x).square().mean()),
     "jvp": (network(), x, lambda m, x: jvp(lambda r: m(r).sin(), (x,), (x,))[1].sum()),

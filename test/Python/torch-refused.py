@@ -44,6 +44,22 @@ class Reverse(torch.autograd.Function):
         return -g
 
 
+class Mapped(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
 class Halved(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensors, layer):
@@ -97,6 +113,50 @@ def caught():
 
     for function in (derived, lambda h, x: torch.func.grad(lambda x: x.sin().sum())(x).square().mean(), lambda h, x: h + "no number"):
         agree(mlp(), (x, y), attempt(function))
+
+
+def batched():
+    """In torch.vmap, too."""
+    def without(m, r):
+        h = m(r)
+        with torch.no_grad():
+            h.mul_(2)
+        return h
+
+    def detached(m, r):
+        h = m(r)
+        h.detach().mul_(2)
+        return h
+
+    def hooked(m, r):
+        h = m(r)
+        h.register_hook(lambda g: g * 0.1)
+        return h
+
+    def penalized(row):
+        return lambda m, x, y: mapped(row)(m, x, y) + torch.func.grad(lambda z: m(z).sum())(x).square().mean()
+
+    def mapped(row):
+        return lambda m, x, y: F.cross_entropy(torch.vmap(lambda r: row(m, r))(x), y)
+
+    for row, *said in [(lambda m, r: Mapped.apply(m(r)), "the backward of Mapped", "Mapped.apply(m(r))"), (without, "mul_ changes a tensor past its", "h.mul_(2)"),
+                       (detached, "mul_ changes a tensor past its gradient", "h.detach().mul_(2)"), (hooked, "Tensor.register_hook", "h.register_hook")]:
+        for loss in (mapped(row), penalized(row)):
+            with refused(Unsupported, HERE, *said):
+                export(loss=loss)
+
+    def inside(m, x, y):
+        """Where nothing is refused."""
+        def row(r):
+            z, w = torch.zeros(3), torch.zeros_like(r)
+            w[:3] = m(r)
+            return (z.add_(1) * w[:3] + w.detach()[:3]) @ torch.linalg.inv(2 * torch.eye(3) + m[2].weight[:, :3] * r[:3])
+
+        with torch.no_grad():
+            kept = torch.vmap(lambda r: Mapped.apply(m(r)).mul_(2))(x)
+        return F.cross_entropy(torch.vmap(row)(x) + kept, y)
+
+    agree(mlp(), (x, y), inside)
 
 
 def hooks():
@@ -318,7 +378,7 @@ def versions():
         assert is_tested == (wanted not in [str(w.message) for w in said]), (version, said)
 
 
-for test in (functions, caught, hooks, changed_in_place, shared_memory, returned, captured, operations, arguments, versions):
+for test in (functions, caught, batched, hooks, changed_in_place, shared_memory, returned, captured, operations, arguments, versions):
     if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
         continue
     test()

@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from ..errors import UnsupportedError
 from .attributes import Attributes, Name
 from .branches import KnownBranches, frames
-from .gradients import A_BUFFER, Gradients, inference_is_no_grad
+from .gradients import A_BUFFER, Gradients, inference_is_no_grad, requires_grad
 from .graphs import constants_read, is_functional, mend, same, variable
 from .known import KnownValues, on_tensors
 from .packed import Packed
@@ -265,6 +265,8 @@ def _cannot(model: nn.Module, error: Exception, origin: Origin | None = None) ->
 class _Origins(TorchFunctionMode):
     """Notes the Origin of each operation in the graph that is being captured; where it is trained, refuses hooks of activations."""
 
+    in_vmap = True
+
     def __init__(self, trained: bool, derivatives: bool = False) -> None:
         super().__init__()
         self._trained, self._derivatives = trained, derivatives
@@ -332,7 +334,7 @@ def _without_functions() -> contextlib.AbstractContextManager[None]:
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or cls.__module__.startswith("torch.") or f"{cls.__module__}.{cls.__name__}" in DERIVATIVES:
             return own.__get__(None, cls)(*args, **kwargs)
-        if any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*args, *kwargs.values())):
+        if any(isinstance(x, torch.Tensor) and requires_grad(x) for x in (*args, *kwargs.values())):
             what = f"the backward of {cls.__name__}, a torch.autograd.Function,"
             raise noted(UnsupportedError(f"{_ignored(what)}{_shown(sys._getframe(1))}"))
         with torch.no_grad():  # what it takes in lists or in modules has no gradient

@@ -21,6 +21,7 @@ A_BUFFER = "a buffer of the model, which a step keeps (register_buffer), or an i
 REQUIRES = torch.Tensor.requires_grad
 DATA = torch.Tensor.data
 CUTS = {torch.Tensor.detach, torch.detach}
+SHARE = {torch.from_numpy, torch.as_tensor, torch.asarray, torch.frombuffer}  # the memory of what is no tensor
 
 
 @contextlib.contextmanager
@@ -54,11 +55,14 @@ class Gradients(TorchFunctionMode):
     """Parameters are detached while they ask for no gradient, and so is what is written to a tensor by `.detach()` or `.data`. What would be
     silently another gradient in what is `trained` is refused, with the line of the caller as it is `shown`."""
 
+    in_vmap = True
+
     def __init__(self, trained: bool, shown: Callable[[Any], str]) -> None:
         super().__init__()
         self._trained, self._shown = trained, shown
         self._off: set[int] = set()  # the parameters that ask for no gradient, by id
         self._memory: dict[int, torch.UntypedStorage] = {}  # of results that have gradients
+        self._made: dict[int, torch.UntypedStorage] = {}  # of results that are no FakeTensors, in a trace
         self._cuts: dict[int, tuple[torch.Tensor, _Cut]] = {}  # by id, kept alive
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -78,6 +82,7 @@ class Gradients(TorchFunctionMode):
         with contextlib.nullcontext() if torch.is_grad_enabled() else _own_nodes((args, kwargs)):
             result = function(*inside, **words)
         on_tensors(self._note, result)
+        self._note_made(function, (args, kwargs), result)
         if self._trained and torch.is_grad_enabled() and self._reads_written(function, (args, kwargs), result):
             raise UnsupportedError("what has a gradient is written to a tensor of .detach() or of .data, which is read: expected what was written in "
                                    f"place of it{self._shown(sys._getframe(1))}")
@@ -111,9 +116,15 @@ class Gradients(TorchFunctionMode):
                 self._cuts[id(x)] = x, cut
 
     def _note(self, x: torch.Tensor) -> torch.Tensor:
-        if self._trained and x.requires_grad and (storage := _storage(x)):
+        if self._trained and requires_grad(x) and (storage := _storage(x)):
             self._memory[storage._cdata] = storage
         return x
+
+    def _note_made(self, function: Any, given: Any, result: Any) -> None:
+        for x in _tensors(result) if function not in SHARE else ():
+            if not isinstance(_unwrapped(x), FakeTensor) and (storage := _storage(x)):
+                if storage._cdata not in {s._cdata for g in _tensors(given) if (s := _storage(g))}:
+                    self._made[storage._cdata] = storage
 
     def _refused(self, function: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
         if function == DATA.__set__:
@@ -123,11 +134,11 @@ class Gradients(TorchFunctionMode):
         return next(filter(None, (self._refused_change(function, x) for x in _changed(function, args, kwargs))), None)
 
     def _refused_change(self, function: Any, x: torch.Tensor) -> str | None:
-        if not isinstance(x, FakeTensor):
+        storage = _storage(x)
+        if not isinstance(_unwrapped(x), FakeTensor) and not (storage and storage._cdata in self._made):
             return (f"a tensor of shape {list(x.shape)} that is no buffer of the model changes in place in each call: the step would keep the value of "
                     f"the export; expected {A_BUFFER}")
-        storage = _storage(x)
-        if storage and storage._cdata in self._memory and not (torch.is_grad_enabled() and x.requires_grad):
+        if storage and storage._cdata in self._memory and not (torch.is_grad_enabled() and requires_grad(x)):
             return (f"{function.__name__} changes a tensor past its gradient (under no_grad, of .detach() or of .data): expected "
                     "x + (changed - x).detach(), which has the gradient of x")
         return None
@@ -143,11 +154,16 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return tensors
 
 
+def _unwrapped(x: torch.Tensor) -> torch.Tensor:
+    """What a transform of torch.func has wrapped."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    return x
+
+
 def requires_grad(x: torch.Tensor) -> bool:
     """Also of a batch in torch.vmap, which does not say so."""
-    while not x.requires_grad and torch._C._functorch.is_functorch_wrapped_tensor(x):
-        x = torch._C._functorch.get_unwrapped(x)
-    return x.requires_grad
+    return x.requires_grad or _unwrapped(x).requires_grad
 
 
 def _asked(function: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:
@@ -159,8 +175,8 @@ def _asked(function: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:
 
 def _storage(x: torch.Tensor) -> torch.UntypedStorage | None:
     try:
-        return x.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # of a transform
+        return _unwrapped(x).untyped_storage()
+    except (NotImplementedError, RuntimeError):  # of a subclass
         return None
 
 

@@ -29,6 +29,7 @@ SIZED = {T.view, T.reshape, T.expand, T.repeat, T.narrow, T.split, T.chunk, T.un
          torch.narrow, torch.split, torch.chunk}
 IN_PLACE = re.compile(r"__(setitem|i(add|sub|mul|matmul|truediv|div|floordiv|mod|pow|and|or|xor|lshift|rshift))__|\w*[^_]_")
 UNKNOWN = object()
+GENERATOR = torch.default_generator
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # by a transform of torch.func
 
 
@@ -63,12 +64,11 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 def _undrawn(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
     """The result of a function, but UNKNOWN if it draws numbers, which the generator forgets."""
-    generator = torch.default_generator
-    before = generator.get_state()
+    before = GENERATOR.get_state()
     result = function(*args, **kwargs)
-    if generator.get_state().equal(before):
+    if GENERATOR.get_state().equal(before):
         return result
-    generator.set_state(before)
+    GENERATOR.set_state(before)
     return UNKNOWN
 
 

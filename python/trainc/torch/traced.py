@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .branches import KnownBranches
 from .known import on_tensors
 from .refusals import noted
 from .replaced import swapped
@@ -79,16 +80,17 @@ class _Detaches(TorchFunctionMode):
 
 def traced(thread: ThreadPoolExecutor, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
            modes: Iterable[contextlib.AbstractContextManager[Any]] = ()) -> Any:
-    """function(*args, **kwargs) by its trace of operations on plain tensors; `modes` are those of functions within it."""
+    """function(*args, **kwargs) by its trace of operations on plain tensors; `modes` are those of functions within it, whose own detach()
+    is marked, too."""
     tensors: list[torch.Tensor] = []
     on_tensors(tensors.append, (args, kwargs))
-    autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    autocast, has_grad = (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")), torch.is_grad_enabled()
 
     def run(*given: torch.Tensor) -> Any:
         order, detached = iter(given), _Detached()
         inside, words = on_tensors(lambda _: next(order), (args, kwargs))
         with contextlib.ExitStack() as stack:
-            for mode in (torch.autocast("cpu", autocast[1], enabled=autocast[0]), detached, *modes, _Detaches(detached)):
+            for mode in (torch.autocast("cpu", autocast[1], enabled=autocast[0]), torch.set_grad_enabled(has_grad), detached, _Detaches(detached), *modes):
                 stack.enter_context(mode)
             return function(*inside, **words)
 
@@ -114,6 +116,12 @@ def _by_index(_: Any) -> Callable[..., Any]:
     return expansion
 
 
+def _batched(thread: ThreadPoolExecutor, own: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """torch.vmap by its trace, with what the capture refuses and replaces outside of it."""
+    modes = [m for m in _get_current_function_mode_stack() if isinstance(m, KnownBranches) or getattr(m, "in_vmap", False)]
+    return traced(thread, own, args, kwargs, [KnownBranches() if isinstance(m, KnownBranches) else m for m in modes])
+
+
 @contextlib.contextmanager
 def vmap_traced() -> Iterator[None]:
     """Has torch.vmap traced, but for what is within another one; what torch.func derives elsewhere raises Derivatives."""
@@ -129,7 +137,7 @@ def vmap_traced() -> Iterator[None]:
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(_replaced(masking, "_vmap_expansion_sdpa", _by_index))
-            stack.enter_context(_replaced(torch.vmap.__globals__, "vmap_impl", outside(functools.partial(traced, thread))))
+            stack.enter_context(_replaced(torch.vmap.__globals__, "vmap_impl", outside(functools.partial(_batched, thread))))
             for name in ("grad_and_value_impl", "_vjp_with_argnums", "_jvp_with_argnums"):
                 stack.enter_context(_replaced(torch.func.jacrev.__globals__, name, outside(derives)))
             yield
