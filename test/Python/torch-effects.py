@@ -280,6 +280,27 @@ def normal():
     agree(nn.Linear(4, 3), (x,), lambda m, x: torch.normal(m(x), 0.0).square().mean())
 
 
+def zeros():
+    """What is filled has zeros as its gradient; what functions draw or count like another tensor has none, so that no optimizer decays it."""
+    class Filled(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.fc, self.p, self.function = nn.Linear(4, 3), nn.Parameter(torch.rand(3) + 0.1), function
+
+        def forward(self, x):
+            return self.function(self.fc(x), self.p)
+
+    def rows(h, p):
+        scaled = p * 2
+        scaled[:] = 0.5
+        return h + scaled
+
+    for function in (lambda h, p: h + (p * 2).fill_(0.5), lambda h, p: h * (p * 2).zero_() + h, rows):
+        assert not agree(Filled(function), (x,), squared).frozen
+    for function in (lambda h, p: h + 0 * torch.randint_like(p, 5), lambda h, p: h + torch.histc(p, 3, 0, 1)):
+        assert agree(Filled(function), (x,), squared).frozen == ["p"]
+
+
 def in_place():
     """By `inplace=True`, wherever it stands, and by `out=`."""
     def known_out(m, x):
@@ -345,7 +366,7 @@ def itself_without_gradient():
 
 
 TESTS = [regions_of_autocast, written_without_gradient, written_past_gradients, turned_on, changed_for_others, changed_in_8_bits, changed_by_evals,
-         numbers, replaced, normal, in_place, itself_without_gradient]
+         numbers, replaced, normal, zeros, in_place, itself_without_gradient]
 
 if __name__ == "__main__":
     for test in [test for test in TESTS if not sys.argv[1:] or test.__name__ in sys.argv[1:]]:

@@ -30,8 +30,8 @@ from .translate import DTYPES, Finding, bytes_of, mutations
 
 TESTED = (2, 13), (2, 15)  # the oldest and the newest version of torch
 # What takes a tensor, and has no gradient to it: PyTorch leaves the gradient at None, so that no optimizer updates or decays it.
-NO_GRADIENT = {getattr(torch.ops.aten, name) for name in ("detach", "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros",
-                                                          "ones_like", "rand_like", "randn_like", "zeros_like")}
+NO_GRADIENT = {getattr(torch.ops.aten, name) for name in ("detach", "empty_like", "full_like", "histc", "new_empty", "new_full", "new_ones",
+                                                          "new_zeros", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")}
 
 
 @dataclass

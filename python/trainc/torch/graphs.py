@@ -104,6 +104,7 @@ def mend(program: torch.export.ExportedProgram, without_grad: Callable[[torch.fx
             for region in _autocast_regions(module.graph):
                 _detach(region.graph, without_grad)
             _keep_dropout(module.graph)
+            _keep_filled(module.graph)
             _name_padding(module.graph)
             module.recompile()
     program.graph.eliminate_dead_code(_has_effect)  # as run_decompositions does: what nothing uses reads no parameter
@@ -182,6 +183,19 @@ def _detach_read(node: torch.fx.Node) -> None:
                 detached = node.graph.call_function(torch.ops.aten.detach.default, (operand,))
             detached.meta.update(operand.meta)
             node.replace_input_with(operand, detached)
+
+
+def _keep_filled(graph: torch.fx.Graph) -> None:
+    """Makes `fill_` and `zero_` of floats copies: run_decompositions would make them constants, and forget that what they change has zeros as
+    its gradient, by which an optimizer decays parameters."""
+    aten = torch.ops.aten
+    for node in list(graph.nodes):
+        if node.target not in (aten.fill_.Scalar, aten.zero_.default) or not node.args[0].meta["val"].is_floating_point():
+            continue
+        with graph.inserting_before(node):
+            filled = graph.call_function(aten.full_like.default, (node.args[0], node.args[1] if len(node.args) > 1 else 0))
+            filled.meta.update(node.meta)
+        node.target, node.args, node.kwargs = aten.copy_.default, (node.args[0], filled), {}
 
 
 def _keep_dropout(graph: torch.fx.Graph) -> None:
