@@ -173,6 +173,37 @@ def turned_on():
     assert not agree(Layers(forward), (x,), squared).frozen
 
 
+def turned_off():
+    """A parameter that asks for no gradient in the end has none, before that, too; one that asks for it again has."""
+    def left(m, x):
+        h = m.b(m.a(x))
+        m.b.requires_grad_(False)
+        return h + m.b(m.a(x))
+
+    def again(m, x):
+        m.b.requires_grad_(False)
+        h = m.b(m.a(x))
+        m.b.requires_grad_(True)
+        return h + m.b(x)
+
+    def penalized(m, x):
+        z = x.clone().requires_grad_()
+        slope, = torch.autograd.grad(left(m, z).sum(), z, create_graph=True)
+        return slope * m.a(x)
+
+    for function, frozen in ((left, ["b.weight", "b.bias"]), (again, []), (penalized, ["b.weight", "b.bias"])):
+        model = Layers(function)
+        exported = trainc.torch.export(model, (x,), squared, sgd(model.parameters()))
+        reference = copy.deepcopy(model)
+        assert exported.frozen == frozen, exported.frozen
+        squared(reference, x).backward()
+        with exported.step(threads=1) as step:
+            step(x)
+            for name, p in reference.named_parameters():
+                if p.grad is not None:
+                    assert distance(step.read(name, as_torch=True), (p - 0.1 * p.grad).detach()) <= 1e-9, name
+
+
 def changed_for_others():
     """A buffer that one entry changes is compiled into no other one, whatever its type is and in whatever order they are exported."""
     class Counts(nn.Module):
@@ -365,7 +396,7 @@ def itself_without_gradient():
         assert agree(Metric(function), (torch.randn(5, 4),), optimizer=lambda p: torch.optim.SGD(p, 0.1)).frozen == []
 
 
-TESTS = [regions_of_autocast, written_without_gradient, written_past_gradients, turned_on, changed_for_others, changed_in_8_bits, changed_by_evals,
+TESTS = [regions_of_autocast, written_without_gradient, written_past_gradients, turned_on, turned_off, changed_for_others, changed_in_8_bits, changed_by_evals,
          numbers, replaced, normal, zeros, in_place, itself_without_gradient]
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from ..errors import UnsupportedError
 from .attributes import Attributes, Name
 from .branches import KnownBranches, frames
-from .gradients import A_BUFFER, Gradients, inference_is_no_grad, requires_grad
+from .gradients import A_BUFFER, OFF, Gradients, inference_is_no_grad, requires_grad
 from .graphs import constants_read, is_functional, mend, same, variable
 from .known import KnownValues, on_tensors
 from .packed import Packed
@@ -169,6 +169,7 @@ class _Entry(nn.Module):
             raise TypeError(f"numbers drawn by Python's random or by numpy.random, which {DRAWN}")
         if _has_selected(results):
             raise TypeError("a result of rows that a mask selects, whose number depends on data: expected results of fixed shapes")
+        self.seen.off = [name for name, p in self.named_parameters(remove_duplicate=False) if p in OFF]
         return results
 
 
@@ -540,7 +541,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
         raise UnsupportedError("a transform of torch.func cannot be translated: expected grad, vjp, jvp, jacobians, hessian or vmap")
     read = constants_read(program)
     _refuse_changing(entry, program, read, lambda: _exported(entry, args, kwargs, trained))
-    mend(program, _without_grad)
+    mend(program, _without_grad, entry.seen.off)
     if is_functional(program, kept):
         _refuse_aliases(entry, read, ())
         return program

@@ -12,6 +12,7 @@ from torch import nn
 from torch._subclasses import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, set_proxy_slot
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ..errors import UnsupportedError
 from .known import changed_by, on_tensors
@@ -22,6 +23,9 @@ REQUIRES = torch.Tensor.requires_grad
 DATA = torch.Tensor.data
 CUTS = {torch.Tensor.detach, torch.detach}
 SHARE = {torch.from_numpy, torch.as_tensor, torch.asarray, torch.frombuffer}  # the memory of what is no tensor
+
+
+OFF = WeakIdKeyDictionary()  # parameters of captures that ask for no gradient
 
 
 @contextlib.contextmanager
@@ -60,7 +64,6 @@ class Gradients(TorchFunctionMode):
     def __init__(self, trained: bool, shown: Callable[[Any], str]) -> None:
         super().__init__()
         self._trained, self._shown = trained, shown
-        self._off: set[int] = set()  # the parameters that ask for no gradient, by id
         self._memory: dict[int, torch.UntypedStorage] = {}  # of results that have gradients
         self._made: dict[int, torch.UntypedStorage] = {}  # of results that are no FakeTensors, in a trace
         self._cuts: dict[int, tuple[torch.Tensor, _Cut]] = {}  # by id, kept alive
@@ -72,12 +75,15 @@ class Gradients(TorchFunctionMode):
         if why := self._refused(function, args, kwargs):
             raise UnsupportedError(f"{why}{self._shown(sys._getframe(1))}")
         if (asked := _asked(function, args, kwargs)) is not None:
-            (self._off.discard if asked else self._off.add)(id(args[0]))
+            if asked:
+                OFF.pop(args[0], None)
+            else:
+                OFF[args[0]] = True
             return args[0]
-        if function == REQUIRES.__get__ and id(args[0]) in self._off:
+        if function == REQUIRES.__get__ and args[0] in OFF:
             return False
-        if self._off:
-            args, kwargs = on_tensors(lambda x: x.detach() if id(x) in self._off else x, (args, kwargs))
+        if OFF:
+            args, kwargs = on_tensors(lambda x: x.detach() if x in OFF else x, (args, kwargs))
         inside, words = self._written(function, args, kwargs)
         with contextlib.nullcontext() if torch.is_grad_enabled() else _own_nodes((args, kwargs)):
             result = function(*inside, **words)
@@ -129,15 +135,15 @@ class Gradients(TorchFunctionMode):
     def _refused(self, function: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
         if function == DATA.__set__:
             return ".data is set in what is exported: expected the new value in place of the tensor"
-        if _asked(function, args, kwargs) and not args[0].requires_grad and id(args[0]) not in self._off:
+        if _asked(function, args, kwargs) and not args[0].requires_grad and args[0] not in OFF:
             return "requires_grad of a frozen parameter is set in what is exported: expected it before the export"
         return next(filter(None, (self._refused_change(function, x) for x in _changed(function, args, kwargs))), None)
 
     def _refused_change(self, function: Any, x: torch.Tensor) -> str | None:
         storage = _storage(x)
         if not isinstance(_unwrapped(x), FakeTensor) and not (storage and storage._cdata in self._made):
-            return (f"a tensor of shape {list(x.shape)} that is no buffer of the model changes in place in each call: the step would keep the value of "
-                    f"the export; expected {A_BUFFER}")
+            return (f"a tensor of shape {list(x.shape)} that is no buffer of the model changes in place in each call: the step would keep the value "
+                    f"of the export; expected {A_BUFFER}")
         if storage and storage._cdata in self._memory and not (torch.is_grad_enabled() and requires_grad(x)):
             return (f"{function.__name__} changes a tensor past its gradient (under no_grad, of .detach() or of .data): expected "
                     "x + (changed - x).detach(), which has the gradient of x")

@@ -93,8 +93,12 @@ def is_functional(program: torch.export.ExportedProgram, kept: Collection[torch.
 
 # What is mended in them.
 
-def mend(program: torch.export.ExportedProgram, without_grad: Callable[[torch.fx.Node], bool]) -> None:
-    """Has run_decompositions keep what a graph means. `without_grad` says of an operation whether gradients were turned off."""
+def mend(program: torch.export.ExportedProgram, without_grad: Callable[[torch.fx.Node], bool], off: Collection[str]) -> None:
+    """Has run_decompositions keep what a graph means. `without_grad` says of an operation whether gradients were turned off. The parameters
+    `off`, which ask for no gradient in the end, get none: PyTorch asks in the backward."""
+    for node in list(program.graph.nodes):
+        if node.op == "placeholder" and program.graph_signature.inputs_to_parameters.get(node.name) in off:
+            _detach_result(node)
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             _mend_users(module.graph)

@@ -90,7 +90,8 @@ def traced(thread: ThreadPoolExecutor, function: Callable[..., Any], args: tuple
         order, detached = iter(given), _Detached()
         inside, words = on_tensors(lambda _: next(order), (args, kwargs))
         with contextlib.ExitStack() as stack:
-            for mode in (torch.autocast("cpu", autocast[1], enabled=autocast[0]), torch.set_grad_enabled(has_grad), detached, _Detaches(detached), *modes):
+            stack.enter_context(torch.autocast("cpu", autocast[1], enabled=autocast[0]))
+            for mode in (torch.set_grad_enabled(has_grad), detached, _Detaches(detached), *modes):
                 stack.enter_context(mode)
             return function(*inside, **words)
 
