@@ -396,8 +396,8 @@ def itself_without_gradient():
         assert agree(Metric(function), (torch.randn(5, 4),), optimizer=lambda p: torch.optim.SGD(p, 0.1)).frozen == []
 
 
-TESTS = [regions_of_autocast, written_without_gradient, written_past_gradients, turned_on, turned_off, changed_for_others, changed_in_8_bits, changed_by_evals,
-         numbers, replaced, normal, zeros, in_place, itself_without_gradient]
+TESTS = [regions_of_autocast, written_without_gradient, written_past_gradients, turned_on, turned_off, changed_for_others,
+         changed_in_8_bits, changed_by_evals, numbers, replaced, normal, zeros, in_place, itself_without_gradient]
 
 if __name__ == "__main__":
     for test in [test for test in TESTS if not sys.argv[1:] or test.__name__ in sys.argv[1:]]:

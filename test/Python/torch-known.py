@@ -126,9 +126,11 @@ def overwritten():
     return known[0].item()
 
 
-REFUSED = {"forgotten": forgotten, "listed": listed, "gumbel": lambda m, x: m(x).sum() * (2 if F.gumbel_softmax(torch.zeros(4), hard=True)[0] > 0 else 1),
+REFUSED = {"forgotten": forgotten, "listed": listed,
+           "gumbel": lambda m, x: m(x).sum() * (2 if F.gumbel_softmax(torch.zeros(4), hard=True)[0] > 0 else 1),
            "drawn in place": lambda m, x: m(x).sum() * (2 if torch.zeros(4).log_normal_()[0] < 1 else 1),
-           "drawn beside a derivative": beside_derivative(lambda: torch.rand(1).item()), "a branch there": beside_derivative(lambda: 2 if torch.rand(()) < 0.5 else 1),
+           "drawn beside a derivative": beside_derivative(lambda: torch.rand(1).item()),
+           "a branch there": beside_derivative(lambda: 2 if torch.rand(()) < 0.5 else 1),
            "indices there": beside_derivative(lambda: torch.randperm(4).tolist()[0]), "overwritten there": beside_derivative(overwritten),
            "drawn": lambda m, x: m(x).sum() * torch.randint(0, 3, ()).item() + m(x)[torch.rand(6) > 0.5].sort(0)[0].sum(),
            "input": lambda m, x: m(x).sum() * len(x.sum().tolist())}

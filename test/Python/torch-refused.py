@@ -139,8 +139,10 @@ def batched():
     def mapped(row):
         return lambda m, x, y: F.cross_entropy(torch.vmap(lambda r: row(m, r))(x), y)
 
-    for row, *said in [(lambda m, r: Mapped.apply(m(r)), "the backward of Mapped", "Mapped.apply(m(r))"), (without, "mul_ changes a tensor past its", "h.mul_(2)"),
-                       (detached, "mul_ changes a tensor past its gradient", "h.detach().mul_(2)"), (hooked, "Tensor.register_hook", "h.register_hook")]:
+    for row, *said in [(lambda m, r: Mapped.apply(m(r)), "the backward of Mapped", "Mapped.apply(m(r))"),
+                       (without, "mul_ changes a tensor past its gradient", "h.mul_(2)"),
+                       (detached, "mul_ changes a tensor past its gradient", "h.detach().mul_(2)"),
+                       (hooked, "Tensor.register_hook", "h.register_hook")]:
         for loss in (mapped(row), penalized(row)):
             with refused(Unsupported, HERE, *said):
                 export(loss=loss)
