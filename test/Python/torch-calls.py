@@ -53,7 +53,7 @@ def attributes():
             self.register_buffer("counted", torch.zeros(()))
             self.tally, self.queue = collections.Counter(), collections.deque(maxlen=5)
             self.numbers, self.ids = itertools.count(), set()
-            self.places = torch.tensor([0, 1, 2])
+            self.rate, self.places = 1.0, torch.tensor([0, 1, 2])
             self.kept, self.begins, self.alias = None, True, self.inner[0].weight.detach()
 
         def forward(self, x):
@@ -117,6 +117,37 @@ def attributes():
         m.plain = m.inner[0].weight.detach().sum()
         return 1.0
 
+    def periodic(m):
+        m.calls += 1
+        return 2.0 if m.calls % 16 == 0 else 1.0
+
+    def periodic_entry(m):
+        m.table["calls"] = (m.table["calls"] + 1) % 7
+        return 2.0 if m.table["calls"] == 6 else 1.0
+
+    def warmed_up(m):
+        m.calls += 1
+        return 1.0 if m.calls / 1000 >= 1.0 else 0.5
+
+    def within(m):
+        m.calls += 1
+        return 2.0 if m.calls > 300 and not m.calls >= 400 and m.calls % 10 == 3 else 1.0
+
+    def decayed(m):
+        m.rate *= 0.99
+        return 1.0 if m.rate > 0.1 else 2.0
+
+    def chosen(m):
+        m.calls += 1
+        return 2.0 if int(m.calls) > 5000 else 1.0
+
+    def reported(m):
+        m.calls += 1
+        m.rate *= 0.5
+        if m.calls % 100 == 0 or m.rate < 1e-3:
+            m.seen.append(f"{m.calls}: {m.rate}")
+        return 1.0
+
     def counted(m):
         m.counted += 1
         return min(1.0, m.counted.item() / 4)
@@ -163,7 +194,9 @@ def attributes():
         return m.kept
 
     for scale, name in [(number, "calls"), (appended, "seen"), (entry, "table"), (toggled, "calls"), (tallied, "tally"), (queued, "queue"),
-                        (next_number, "numbers"), (collected, "ids"), (plain, "plain"), (rewritten, "plain"), (rotated, "places")]:
+                        (next_number, "numbers"), (collected, "ids"), (plain, "plain"), (rewritten, "plain"), (rotated, "places"),
+                        (periodic, "calls"), (periodic_entry, "table"), (warmed_up, "calls"), (within, "calls"), (decayed, "rate"),
+                        (chosen, "calls")]:
         with refused(Unsupported, f"{name} of Model changes in each call", "register_buffer"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*assigned during export")
             export(Model(scale))
@@ -181,7 +214,7 @@ def attributes():
     shared.kept = shared.counted
     with refused(Unsupported, "kept of Model is in the memory of counted", "clone()"):
         export(shared)
-    for scale in (counted, written, looked_at, cached, counted_and_cached):
+    for scale in (counted, written, looked_at, reported, cached, counted_and_cached):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*assigned during export")
             trained(Model(scale))

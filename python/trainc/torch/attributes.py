@@ -254,6 +254,16 @@ def _copied(value: Any, tensors: Mapping[int, torch.Tensor], made: dict[int, Any
     return copied
 
 
+def _placed(name: Name, value: Any, numbers: Mapping[Name, Any]) -> Any:
+    """A value, or a copy of a list or dict of the caller's own, with `numbers` by name in it."""
+    if name in numbers:
+        return numbers[name]
+    if isinstance(value, CONTAINERS) and not isinstance(value, tuple) and any(each.path.startswith(f"{name.path}[") for each in numbers):
+        for key, each in _items(value):
+            value[key] = _placed(name._replace(path=f"{name.path}[{key!r}]"), each, numbers)
+    return value
+
+
 def _differ(a: Any, b: Any) -> bool:
     return a is not b and (isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor) or a != b)
 
@@ -277,11 +287,12 @@ class Attributes:
         return [name for name in {**self.values, **later.values} if _differ(self.values.get(name, MISSING), later.values.get(name, MISSING))]
 
     @contextlib.contextmanager
-    def restored(self, made: Mapping[int, torch.Tensor]) -> Iterator[None]:
-        """What was reached, with numbers and words as they were at that time, and the values of tensors that a capture had made, by id."""
+    def restored(self, made: Mapping[int, torch.Tensor], numbers: Mapping[Name, Any]) -> Iterator[None]:
+        """What was reached, with numbers and words as they were at that time, but for `numbers`, and the values of tensors that a capture had
+        made, by id."""
         now, copies = list(self._reached()), {}
         for space, kept in self._kept:
-            space.put({key: _copied(value, made, copies) for key, value in kept.items()
+            space.put({key: _placed(space.name(key), _copied(value, made, copies), numbers) for key, value in kept.items()
                        if all(type(x) is torch.Tensor or id(x) in made for x in _tensors_in(value) or ())})
         try:
             yield

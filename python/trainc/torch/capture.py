@@ -27,11 +27,12 @@ from torch._decomp import get_decompositions
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
-from .attributes import Attributes, Name
+from .attributes import Attributes
 from .branches import KnownBranches, frames
-from .gradients import A_BUFFER, OFF, Gradients, inference_is_no_grad, requires_grad
-from .graphs import constants_read, is_functional, mend, same, variable
-from .known import KnownValues, on_tensors
+from .calls import Call, Known, refuse_changing
+from .gradients import OFF, Gradients, inference_is_no_grad, requires_grad
+from .graphs import constants_read, is_functional, mend
+from .known import on_tensors
 from .packed import Packed
 from .refusals import Refusals, noted
 from .replaced import averaged_statistics, swapped, with_weights
@@ -74,7 +75,7 @@ def _storing(model: nn.Module, call: types.SimpleNamespace, function: Callable[.
         begun += [(m, tensors, {}) for m in model.modules() if m not in modules for tensors in (m._buffers, m._parameters)]
         changed = [(m, name, before.get(name), tensors.get(name)) for m, tensors, before in begun for name in {**before, **tensors}]
         changed = [(m, name, old, new) for m, name, old, new in changed if old is not new]
-        call.lazy = [(m, name, new) for m, name, old, new in changed if old is None and call.known.knows(new)]
+        call.lazy = [*call.lazy, *((m, name, new) for m, name, old, new in changed if old is None and call.known.knows(new))]
         made = {id(new) for _, _, new in call.lazy}
         values = [(old, _replacement(f"{name} of {type(m).__name__}", old, new)) for m, name, old, new in changed if id(new) not in made]
         results = _apart(results, [old for old, _ in values])
@@ -105,44 +106,6 @@ def _replacement(name: str, old: Any, new: Any) -> torch.Tensor:
     return new.detach().clone()
 
 
-class _Call(NamedTuple):
-    """What was kept from call to call before and after one, and what the capture knew of it."""
-
-    before: Attributes
-    after: Attributes
-    known: KnownValues
-
-    def changed(self) -> list[Name]:
-        """Tensors that others replace last, as most are only kept to be looked at."""
-        sides = self.before.values, self.after.values
-        return sorted(self.before.changed(self.after), key=lambda name: all(isinstance(values.get(name), torch.Tensor) for values in sides))
-
-    def made(self) -> dict[Name, torch.Tensor]:
-        return {name: x for name in self.changed() if isinstance(x := self.after.values.get(name), torch.Tensor) and not x.is_sparse
-                and all(isinstance(n, int) for n in x.shape)}
-
-
-QUESTIONS = {torch.equal, torch.allclose, torch.is_nonzero, *(getattr(torch.Tensor, name) for name in (
-    "item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "__contains__", "equal", "allclose", "is_nonzero"))}
-
-
-class _Known(KnownValues):
-    """But for tensors whose values the capture has made up; `asked` are those of them whose values Python has asked for, by id."""
-
-    def __init__(self, unknown: Iterable[torch.Tensor]) -> None:
-        super().__init__()
-        self._unknown = {id(x): x for x in unknown}
-        self.asked: set[int] = set()
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in QUESTIONS:
-            self.asked |= self._unknown.keys() & set(map(id, args))
-        return super().__torch_function__(function, types, args, kwargs)
-
-    def value(self, x: Any) -> torch.Tensor | None:
-        return None if id(x) in self._unknown else super().value(x)
-
-
 class _Entry(nn.Module):
     """The function of an entry as a module, whose parameters are the model's below `model.`."""
 
@@ -155,7 +118,7 @@ class _Entry(nn.Module):
         self.seen = types.SimpleNamespace(lazy=[], unknown=[])  # of the last call; of lists torch.export keeps copies
 
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
-        known, draws = _Known(self.seen.unknown), _draws()
+        known, draws = Known(self.seen.unknown), _draws()
         self.seen.known = known
         before = Attributes(self.model, self._function[0])
         function = functools.partial(_storing, self.model, self.seen, self._function[0])
@@ -164,7 +127,7 @@ class _Entry(nn.Module):
         else:
             with known, Refusals():
                 results = function(*args, **kwargs)
-        self.seen.call = _Call(before, Attributes(self.model, self._function[0]), known)
+        self.seen.call = Call(before, Attributes(self.model, self._function[0]), known)
         if _draws() != draws:
             raise TypeError(f"numbers drawn by Python's random or by numpy.random, which {DRAWN}")
         if _has_selected(results):
@@ -472,39 +435,6 @@ def _exported(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], trai
     return None if transforms else program
 
 
-def _called_again(entry: _Entry, again: Callable[[], torch.export.ExportedProgram | None]) -> torch.export.ExportedProgram | None:
-    """The graph of one more call; refused if it reads tensors that the last one computed."""
-    known, made = entry.seen.call.known, entry.seen.call.made()
-    values = {name: known.value(x) if known.knows(x) else torch.zeros(x.shape, dtype=x.dtype) for name, x in made.items()}
-    unknown = {name: values[name] for name, x in made.items() if not known.knows(x)}
-    entry.seen.unknown = list(unknown.values())
-    entry.seen.lazy = [(m, name, known.value(x)) for m, name, x in entry.seen.lazy]
-    with entry.seen.call.after.restored({id(x): values[name] for name, x in made.items()}):
-        program = again()
-    read = entry.seen.known.asked.union(constants_read(program))
-    if kept := [name for name, x in unknown.items() if id(x) in read]:
-        raise UnsupportedError(f"{kept[0].attribute()} is computed by one call and read by the next: expected {A_BUFFER}")
-    return program
-
-
-def _refuse_changing(entry: _Entry, program: torch.export.ExportedProgram, read: Collection[int],
-                     again: Callable[[], torch.export.ExportedProgram | None]) -> None:
-    """Refuses what each call reads and changes: a tensor that is a constant of the graph, or a number in a graph that is another one in each
-    call; and what the first call alone computes. `read` are the constants that the graph uses, by id."""
-    before, changed = entry.seen.call.before, entry.seen.call.changed()
-    begun = [*changed, *(Name(name, type(m).__name__, id(m)) for m, name, _ in entry.seen.lazy)]
-    wrong = [name for name in changed if id(before.values.get(name)) in read]
-    second = _called_again(entry, again) if begun and not wrong else program
-    if not wrong and not same(program, second) and (twice := entry.seen.call.changed()):
-        wrong = [] if same(second, _called_again(entry, again)) else twice
-    if wrong:
-        raise UnsupportedError(f"{wrong[0].attribute()} changes in each call, and what is computed depends on it: the step would keep the value of "
-                               f"the export; expected {A_BUFFER}")
-    if not second or second is not program and variable(program) != variable(second):
-        raise UnsupportedError(f"{begun[0].attribute()} changes in the first call, and later calls compute something else: expected a call "
-                               "of the model before the export")
-
-
 def _refuse_aliases(entry: _Entry, read: Mapping[int, torch.Tensor], changed: Collection[str]) -> None:
     """Refuses constants in the memory of what a step changes: trained parameters and the buffers named."""
     state = itertools.chain(entry.named_parameters(), entry.named_buffers())
@@ -540,7 +470,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     if not entry or not program:
         raise UnsupportedError("a transform of torch.func cannot be translated: expected grad, vjp, jvp, jacobians, hessian or vmap")
     read = constants_read(program)
-    _refuse_changing(entry, program, read, lambda: _exported(entry, args, kwargs, trained))
+    refuse_changing(entry.seen, program, read, lambda: _exported(entry, args, kwargs, trained))
     mend(program, _without_grad, entry.seen.off)
     if is_functional(program, kept):
         _refuse_aliases(entry, read, ())
