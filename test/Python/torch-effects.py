@@ -246,6 +246,38 @@ def changed_for_others():
                 assert abs(step.train(name, x).loss - loss(model, x).item()) <= 1e-12
 
 
+def aliased():
+    """A constant in the memory of what any entry changes, parameters among them, would not follow it."""
+    def counts(m, x):
+        if m.training:
+            with torch.no_grad():
+                m.mean.add_(1)
+            return m.a(x)
+        return m.a(x) * 0 + m.other
+
+    def follows(m, x):
+        with torch.no_grad():
+            m.teacher.weight.lerp_(m.a.weight, 0.3)
+        return m.a(x) - F.linear(x, m.other)
+
+    def evaluated(m, x):
+        return follows(m, x) * 0 + m.b(x) if m.training else F.linear(x, m.other)
+
+    def is_read(m, x):
+        return m.a(x) + m.other
+
+    for function, other, name in ((counts, lambda m: m.mean, "mean"), (counts, lambda m: m.mean[:1], "mean"),
+                                  (follows, lambda m: m.teacher.weight.detach(), "teacher.weight"),
+                                  (evaluated, lambda m: m.teacher.weight.detach(), "teacher.weight")):
+        model = Layers(function)
+        model.other = other(model)
+        with refused(Unsupported, f"other of Layers is in the memory of {name}", "clone()"):
+            trainc.torch.export(model, (x,), squared, sgd(model.parameters()), evals={"y": lambda m, x: m(x)})
+    model = Layers(is_read)
+    model.other = model.mean
+    agree(model, (x,), squared, sgd)
+
+
 def changed_in_8_bits():
     """What a step changes in place is not stored in 8 bits, where an eval alone would multiply by it."""
     def follows(m, x):
@@ -396,7 +428,7 @@ def itself_without_gradient():
         assert agree(Metric(function), (torch.randn(5, 4),), optimizer=lambda p: torch.optim.SGD(p, 0.1)).frozen == []
 
 
-TESTS = [regions_of_autocast, written_without_gradient, written_past_gradients, turned_on, turned_off, changed_for_others,
+TESTS = [regions_of_autocast, written_without_gradient, written_past_gradients, turned_on, turned_off, changed_for_others, aliased,
          changed_in_8_bits, changed_by_evals, numbers, replaced, normal, zeros, in_place, itself_without_gradient]
 
 if __name__ == "__main__":

@@ -131,3 +131,12 @@ def _refuse_counts(seen: types.SimpleNamespace, first: Call, second: torch.expor
             if not same(second, _called_again(seen, again, {name: asked.number})):
                 _refuse_counted(name)
             todo += sorted(asked.others.items(), key=lambda item: item[0])
+
+
+def refuse_aliases(constants: Iterable[torch.Tensor], changing: Iterable[tuple[str, torch.Tensor]], kept: Attributes) -> None:
+    """Refuses constants in the memory of what a step changes; those that are `kept` have names."""
+    places = {x.untyped_storage()._cdata: name for name, x in changing if x.numel()}
+    for constant in constants:
+        if of := places.get(constant.untyped_storage()._cdata):
+            name = next((name for name, x in kept.values.items() if x is constant), "a constant")
+            raise UnsupportedError(f"{name} is in the memory of {of}, which a step changes: expected {of} itself, or memory of its own (clone())")

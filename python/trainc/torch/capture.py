@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from ..errors import UnsupportedError
 from .attributes import Attributes
 from .branches import KnownBranches, frames
-from .calls import Call, Known, refuse_changing
+from .calls import Call, Known, refuse_aliases, refuse_changing
 from .gradients import OFF, Gradients, inference_is_no_grad, requires_grad
 from .graphs import constants_read, is_functional, mend
 from .known import on_tensors
@@ -436,13 +436,10 @@ def _exported(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], trai
 
 
 def _refuse_aliases(entry: _Entry, read: Mapping[int, torch.Tensor], changed: Collection[str]) -> None:
-    """Refuses constants in the memory of what a step changes: trained parameters and the buffers named."""
+    """Of trained parameters and the buffers named; `translate` asks about what other entries change."""
     state = itertools.chain(entry.named_parameters(), entry.named_buffers())
-    places = {x.untyped_storage()._cdata: name.removeprefix(PREFIX) for name, x in state if x.numel() and (x.requires_grad or name in changed)}
-    for constant in read.values():
-        if of := places.get(constant.untyped_storage()._cdata):
-            name = next((name for name, x in entry.seen.call.before.values.items() if x is constant), "a constant")
-            raise UnsupportedError(f"{name} is in the memory of {of}, which a step changes: expected {of} itself, or memory of its own (clone())")
+    changing = [(name.removeprefix(PREFIX), x) for name, x in state if x.requires_grad or name in changed]
+    refuse_aliases(read.values(), changing, entry.seen.call.before)
 
 
 def _refuse_two_names(entry: _Entry) -> None:
@@ -484,7 +481,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
         with _quiet():
             program = program.run_decompositions(table)
     except Exception as error:
-        _refuse_aliases(entry, read, [name for name, _ in entry.named_buffers()])
+        _refuse_aliases(entry, read, [name for name, _ in (*entry.named_buffers(), *entry.named_parameters())])
         if "compiled_fn" in str(error):  # of what changes and has two names
             _refuse_two_names(entry)
         shaped = (n for n in program.graph.nodes if isinstance(v := n.meta.get("val"), torch.Tensor) and not all(isinstance(k, int) for k in v.shape))

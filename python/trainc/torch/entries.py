@@ -1,6 +1,7 @@
 """Entries of a module: the graphs of a step and of evals, all of them captured before one is translated."""
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +14,11 @@ from .._entry import mapped
 from ..emit import Builder, Value
 from ..errors import UnsupportedError, warn
 from ..exported import labelled
+from .attributes import Attributes
+from .calls import refuse_aliases
 from .capture import Batch, capture, loss_of, names_of, origin_of
 from .examples import Examples
+from .graphs import constants_read
 from .parallel import Ranks
 from .translate import RULES, Int8, Translator, Unsupported, mutations
 from .undone import undone
@@ -158,7 +162,10 @@ def _recomputed(program: torch.export.ExportedProgram) -> Iterator[str]:
 
 
 def translate(entries: Sequence[Entry], model: nn.Module, shared: Shared) -> None:
-    """Translates all entries of a module: a value that one of them changes is compiled into none."""
+    """Translates all entries of a module: a value that one of them changes is compiled into none, and so is no other name of it."""
     shared.changed = frozenset(shared.names[name] for e in entries for name in mutations(e.program) if name)
+    state = itertools.chain(model.named_parameters(), model.named_buffers())
+    changing = [(name, x) for name, x in state if x.requires_grad or shared.names[name] in shared.changed]
+    refuse_aliases([x for e in entries for x in constants_read(e.program).values()], changing, Attributes(model, lambda: None))
     for entry in entries:
         entry.translate(model, shared)
