@@ -12,7 +12,7 @@ from ..errors import UnsupportedError
 from .attributes import Attributes, Name
 from .counts import Asked
 from .gradients import A_BUFFER
-from .graphs import constants_read, same, variable
+from .graphs import constants_read, same, same_variable
 from .known import KnownValues
 
 
@@ -98,7 +98,7 @@ def refuse_changing(seen: types.SimpleNamespace, program: torch.export.ExportedP
         _refuse_counted(wrong[0])
     if second:
         _refuse_counts(seen, first, second, {name: others[name] for name in counted if name in others}, again)
-    if not second or second is not program and variable(program) != variable(second):
+    if not second or not same_variable(program, second):
         raise UnsupportedError(f"{begun[0].attribute()} changes in the first call, and later calls compute something else: expected a call "
                                "of the model before the export")
     seen.call = first

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -63,24 +63,55 @@ def _calls(graph: torch.fx.Graph, known: set[torch.fx.Node]) -> Iterator[tuple[t
             yield node, is_known
 
 
-def _operations(graph: torch.fx.Graph, known: set[torch.fx.Node]) -> Iterator[str]:
-    """The operations of a graph, and the numbers in them, on what is not `known`."""
+def _folded(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """What an operation on constants gives; None if that cannot be computed here."""
+    def value(n: torch.fx.Node) -> Any:
+        return getattr(n.graph.owning_module, n.target) if n.op == "get_attr" else values[n]
+
+    try:
+        with torch.no_grad():
+            args, kwargs = map_arg((node.args, node.kwargs), value)
+            return node.target(*args, **kwargs)
+    except Exception:
+        return None
+
+
+def _operations(graph: torch.fx.Graph, values: dict[torch.fx.Node, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The operations of a graph, with the numbers in them, on what is not of constants alone, which have `values`; and those of their operands."""
+    known = set(values)
     for node, is_known in _calls(graph, known):
         if is_known:
+            values[node] = _folded(node, values)
             continue
-        yield f"{node.target} {map_arg((node.args, node.kwargs), lambda n: '')}"
+        yield f"{node.target} {map_arg((node.args, node.kwargs), lambda n: '')}", [values[n] for n in _operands(node) if n in values]
         for region in regions(node):
             given = (n for n in region.graph.nodes if n.op == "placeholder")
-            yield from _operations(region.graph, {inner for inner, outer in zip(given, _operands(node)) if outer in known})
+            yield from _operations(region.graph, {inner: values[outer] for inner, outer in zip(given, _operands(node)) if outer in values})
+    yield "output", [values[n] for n in graph.output_node().all_input_nodes if n in values]
 
 
 def _constants(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
     return {node for spec, node in zip(program.graph_signature.input_specs, program.graph.nodes) if spec.kind == InputKind.CONSTANT_TENSOR}
 
 
-def variable(program: torch.export.ExportedProgram) -> list[str]:
-    """What a graph computes of inputs and of the state, but not what it computes of constants alone."""
-    return list(_operations(program.graph, _constants(program)))
+def _variable(program: torch.export.ExportedProgram) -> list[tuple[str, list[Any]]]:
+    specs = zip(program.graph_signature.input_specs, program.graph.nodes)
+    constants = {node: program.constants[spec.target].clone() for spec, node in specs if spec.kind == InputKind.CONSTANT_TENSOR}
+    return list(_operations(program.graph, constants))
+
+
+def _close(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
+        return len(a) == len(b) and all(map(_close, a, b))
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        same = (a.shape, a.dtype) == (b.shape, b.dtype)
+        return same and (torch.equal(a, b) or a.is_floating_point() and torch.allclose(a, b, rtol=1e-12, atol=0.0, equal_nan=True))
+    return type(a) is type(b) and a == b
+
+
+def same_variable(a: torch.export.ExportedProgram, b: torch.export.ExportedProgram) -> bool:
+    """Whether two graphs compute the same of inputs and of the state, in whatever way they compute constants of constants alone."""
+    return a is b or _close(_variable(a), _variable(b))
 
 
 def is_functional(program: torch.export.ExportedProgram, kept: Collection[torch._ops.OpOverload | str]) -> bool:
