@@ -16,6 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError, warn
+from .refusals import noted
 from .replaced import REPLACED, swapped
 
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
@@ -132,18 +133,18 @@ def expected_by(code: CodeType, offset: int) -> bool | None:
 def _skipped(skip: torch.Tensor, loop: FrameType, asked: int, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> Any:
     """What a layer gives, which is a variable of the loop, or its input where it is left out; `asked` is where that is decided."""
     if not any(x is module for x in loop.f_locals.values()):
-        raise UnsupportedError(f"LayerDrop before {type(module).__name__}, which is not a layer of the loop: expected a rate of 0")
+        raise noted(UnsupportedError(f"LayerDrop before {type(module).__name__}, which is not a layer of the loop: expected a rate of 0"))
     x, (y, *others) = args[0] if args else kwargs.get("hidden_states"), results if isinstance(results, tuple) else (results,)
     if not (isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and x.shape == y.shape) or any(isinstance(z, torch.Tensor) for z in others):
-        raise UnsupportedError(f"LayerDrop of {type(module).__name__}, which gives more than its input with other values: expected a rate of 0")
+        raise noted(UnsupportedError(f"LayerDrop of {type(module).__name__}, which gives more than its input with other values: expected a rate of 0"))
     between = list(itertools.takewhile(lambda f: f is not loop, frames(sys._getframe(2))))
     names = [name for name, value in loop.f_locals.items() if value is x]
     if (any(f.f_code.co_name != "__call__" and not f.f_code.co_filename.startswith(TORCH) for f in between)
             or not _Code(loop.f_code).keeps(asked, loop.f_lasti, names, isinstance(results, tuple))):
-        raise UnsupportedError(f"LayerDrop of {type(module).__name__}, of whose result {loop.f_code.co_name} computes something before it takes the "
-                               "place of the input: expected x = layer(x), all of which is left out, or a rate of 0")
+        raise noted(UnsupportedError(f"LayerDrop of {type(module).__name__}, of whose result {loop.f_code.co_name} computes something before it takes "
+                                     "the place of the input: expected x = layer(x), all of which is left out, or a rate of 0"))
     if any(isinstance(m, nn.modules.batchnorm._NormBase) and m.training and m.track_running_stats for m in module.modules()):
-        raise UnsupportedError(f"LayerDrop of {type(module).__name__}, which has running statistics: expected a rate of 0")
+        raise noted(UnsupportedError(f"LayerDrop of {type(module).__name__}, which has running statistics: expected a rate of 0"))
     warn("LayerDrop: the gradient of a layer that is left out is 0; momentum and weight decay go on, where PyTorch's optimizers leave its "
          "parameters as they are")
     y = torch.where(skip, x, y)
@@ -173,7 +174,7 @@ class KnownBranches(TorchFunctionMode):
         super().__exit__(*error)
         self._calls.__exit__(None, None, None)
         if self._skip is not None and not any(error):
-            raise UnsupportedError("LayerDrop without a layer behind it: expected a rate of 0")
+            raise noted(UnsupportedError("LayerDrop without a layer behind it: expected a rate of 0"))
 
     def _calling(self, own: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -16,6 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ..errors import UnsupportedError
 from .known import changed_by, on_tensors
+from .refusals import noted
 from .replaced import swapped
 
 A_BUFFER = "a buffer of the model, which a step keeps (register_buffer), or an input"
@@ -90,8 +91,8 @@ class Gradients(TorchFunctionMode):
         on_tensors(self._note, result)
         self._note_made(function, (args, kwargs), result)
         if self._trained and torch.is_grad_enabled() and self._reads_written(function, (args, kwargs), result):
-            raise UnsupportedError("what has a gradient is written to a tensor of .detach() or of .data, which is read: expected what was written in "
-                                   f"place of it{self._shown(sys._getframe(1))}")
+            raise noted(UnsupportedError("what has a gradient is written to a tensor of .detach() or of .data, which is read: expected what was "
+                                         f"written in place of it{self._shown(sys._getframe(1))}"))
         self._note_cut(function, args[0] if args else kwargs.get("input"), result)
         return result
 
