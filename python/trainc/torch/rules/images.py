@@ -259,6 +259,7 @@ def _scales(scales: Sequence[Any], n: int) -> list[float | None]:
       A._upsample_nearest_exact2d.default, A.upsample_nearest3d.vec, A.upsample_nearest3d.default, A._upsample_nearest_exact3d.vec,
       A._upsample_nearest_exact3d.default)
 def upsample_nearest(t: Translator, x: Value, size: Any, *scales: Any) -> Value:
+    """Copies: a product with a matrix would round to bf16, and make NaN of an infinity elsewhere."""
     given, dtype = x.shape, torch.float64 if x.dtype == "f64" else torch.float32  # in which PyTorch computes places
     for dim in range(2, x.rank):
         n, m = x.shape[dim], t.out.shape[dim]
@@ -269,7 +270,7 @@ def upsample_nearest(t: Translator, x: Value, size: Any, *scales: Any) -> Value:
             spread = t.b.broadcast(split, [*x.shape[:dim + 1], m // n, *x.shape[dim + 1:]])
             x = t.b.reshape(spread, [*x.shape[:dim], m, *x.shape[dim + 1:]])
         else:
-            x = _interpolated(t, x, dim, torch.nn.functional.one_hot(at, n).T)
+            x = rows_of(t.b, x, dim, t.value(at))
     return x
 
 
