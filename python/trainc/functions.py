@@ -88,7 +88,8 @@ def whole_power(b: Builder, x: Value, exponent: int) -> Value:
 def power_of_integers(b: Builder, x: Value, exponent: Value) -> Value:
     """By the bits of exponents below 64, from where on it wraps to 0 for an even base; 1 / x^-n toward 0 of negative ones."""
     zero, one, two = (b.like(n, x) for n in (0, 1, 2))
-    inverse = b.select(b.compare("eq", b.binary("mul", x, x), one), x, zero)
+    is_unit = b.binary("or", b.compare("eq", x, one), b.compare("eq", x, b.binary("sub", zero, one)))
+    inverse = b.select(is_unit, x, zero)
     negative = b.compare("lt", exponent, zero)
     power, result = b.select(negative, inverse, x), one
     left = b.select(negative, b.binary("sub", zero, exponent), exponent)

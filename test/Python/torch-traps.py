@@ -157,20 +157,6 @@ def places_on_elements():
     agree(Grids(), (torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 4, 6)), optimizer=lambda p: torch.optim.SGD(p, 1e-3), parameters=1e-9)
 
 
-def copies_on_a_grid():
-    """What F.interpolate copies is not rounded where products are, nor changed by an infinity elsewhere."""
-    def copied(m, x):
-        return F.interpolate(x, (3, 4))
-
-    model = nn.Linear(1, 1).float()
-    x = torch.arange(1000.0, 1036.0, dtype=torch.float32).view(1, 1, 6, 6)
-    x[0, 0, 0, 0] = -torch.inf
-    for precision in (None, "bf16"):
-        exported = trainc.torch.export(model, (torch.ones(1, 1, dtype=torch.float32),), lambda m, x: m(x).sum(), precision=precision, evals={"y": (copied, (x,))})
-        with exported.step(threads=1) as step:
-            assert torch.equal(step.eval("y", x)["y"], copied(None, x)), precision
-
-
 def one_index():
     """max(dim) gives the gradient to one of equal elements, amax to all."""
     class Ties(nn.Module):
@@ -599,7 +585,7 @@ def refused():
             trainc.torch.export(broken, (x,), lambda m, x: m(x.double()).mean(), torch.optim.SGD(broken.parameters(), 0.1))
 
 
-TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, corners, places_on_elements, copies_on_a_grid, one_index,
+TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, corners, places_on_elements, one_index,
          classes_second, running_statistics, padding, ends_of_integers, bags, in_place, modes, metrics, large_constants, accumulated,
          whole_batches, checkpointed, autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, converted, refused]
 

@@ -205,7 +205,7 @@ class Translator:
         flat = x.reshape(-1)
         if flat.numel() == 0:
             raise Unsupported("a tensor without elements")
-        if bool((flat == flat[0]).all()) or flat.numel() == 1:
+        if flat.numel() == 1 or bool(((flat == flat[0]) & (flat.signbit() == flat[0].signbit())).all()):  # -0.0 == 0.0
             return self.b.splat(flat[0].item(), type.shape, type.dtype)
         if (regular := self._triangle(x) if type.dtype == "i1" else self._range(x)) is not None:
             return regular

@@ -109,9 +109,10 @@ def hardsigmoid(t: Translator, x: Value) -> Value:
 
 @rule(A.hardswish.default, wide=True)
 def hardswish(t: Translator, x: Value) -> Value:
-    """x min(max(x + 3, 0), 6) / 6 by its three branches: 0 up to -3, x from 3 on."""
+    """x min(max(x + 3, 0), 6) / 6 by its three branches: 0 x up to -3, which is NaN of -infinity, x from 3 on."""
     middle = t.b.binary("div", t.b.binary("mul", x, t.b.binary("add", *t.pair(x, 3.0))), t.b.like(6, x))
-    middle = t.b.select(t.b.compare("le", x, t.b.like(-3, x)), t.b.like(0, x), middle)
+    nothing = t.b.binary("mul", t.b.unary("stop_gradient", x), t.b.like(0, x))
+    middle = t.b.select(t.b.compare("le", x, t.b.like(-3, x)), nothing, middle)
     return t.b.select(t.b.compare("ge", x, t.b.like(3, x)), x, middle)
 
 

@@ -157,7 +157,7 @@ def huber_loss(t: Translator, x: Any, target: Any, reduction: int = MEAN, delta:
 @rule(A.binary_cross_entropy_with_logits.default)
 def bce_with_logits(t: Translator, x: Value, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = MEAN) -> Value:
     """(1 - y) x + (1 + (p - 1) y) log(1 + exp(-x)), p the weight of positive targets."""
-    x, target = t.pair(x, target, x.dtype)
+    x, target = t.pair(x, target)
     if weight is None and pos_weight is None and reduction != NONE and x.shape == target.shape and x.rank:
         return _fraction(t, *t.b.loss("bce_with_logits", x, target), reduction)
     one = t.b.like(1, x)
@@ -190,7 +190,7 @@ def bce(t: Translator, x: Value, target: Any, weight: Any = None, reduction: int
 @rule(A.kl_div.default)
 def kl_div(t: Translator, x: Value, target: Any, reduction: int = MEAN, log_target: bool = False) -> Value:
     """y (log y - x), 0 for y log y where y is 0."""
-    target = t.value(target, x.dtype)
+    x, target = t.pair(x, target)
     if log_target:
         return reduced(t, t.b.binary("mul", t.b.unary("exp", target), t.b.binary("sub", target, x)), reduction)
     positive = t.b.compare("gt", target, t.b.like(0, target))

@@ -331,10 +331,17 @@ def median_of_all(t: Translator, x: Value) -> Value:
 
 @rule(A._cdist_forward.default)
 def cdist(t: Translator, a: Value, b: Value, p: float, compute_mode: int | None) -> Value:
-    """Norms of differences, also where PyTorch takes those of order 2 from a product."""
+    """Norms of differences, also where PyTorch takes those of order 2 from a product. Each of equal maxima has the whole gradient."""
     a = t.b.reshape(a, [*a.shape[:-1], 1, a.shape[-1]])
     b = t.b.reshape(b, [*b.shape[:-2], 1, *b.shape[-2:]])
-    return vector_norm(t, t.b.binary("sub", a, b), p, -1)
+    difference = t.b.binary("sub", a, b)
+    if not math.isinf(p):
+        return vector_norm(t, difference, p, -1)
+    size, zero = t.b.unary("abs", difference), t.b.like(0, difference)
+    largest = t.b.reduce("max", t.b.unary("stop_gradient", size), [size.rank - 1], True)
+    is_largest = t.b.compare("eq", size, largest)
+    moved = with_gradient(t.b, zero, (t.b.select(is_largest, size, zero), t.b.like(1, zero)))
+    return t.b.reshape(t.b.binary("add", largest, t.b.reduce("sum", moved, [size.rank - 1], True)), t.out.shape)
 
 
 @rule(A.topk.default)

@@ -1,0 +1,100 @@
+# REQUIRES: torch
+# RUN: %venv_torch %s
+"""Types, and values and gradients at corners, of operations that a rule gets wrong easily."""
+import os
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from against_torch import agree, trainc  # noqa: E402
+
+torch.manual_seed(5)
+
+
+def evaluated(function, *batch, **options):
+    """What an eval gives for a function of its batch."""
+    evals = {"y": (lambda m, *batch: function(*batch), batch)}
+    exported = trainc.torch.export(nn.Linear(1, 1), (torch.ones(1, 1),), lambda m, x: m(x).sum(), evals=evals, **options)
+    with exported.step(threads=1) as step:
+        return tuple(step.eval("y", *batch).values())
+
+
+def exact(function, *batch, **options):
+    """Values and types must be PyTorch's, to the last bit."""
+    got, wanted = evaluated(function, *batch, **options), function(*batch)
+    for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True, msg=lambda said: f"result {i}: {said}, got {a}, expected {b}")
+
+
+def copies_on_a_grid():
+    """What F.interpolate copies is not rounded where products are, nor changed by an infinity elsewhere."""
+    def copied(x):
+        return (F.interpolate(x, (3, 4)),)
+
+    x = torch.arange(1000.0, 1036.0).view(1, 1, 6, 6)
+    x[0, 0, 0, 0] = -torch.inf
+    for precision in (None, "bf16"):
+        exact(copied, x, precision=precision)
+
+
+def wider_targets():
+    """Losses are computed in the type to which logits and targets are promoted."""
+    def losses(x, y):
+        return F.kl_div(x, y, reduction="none"), F.kl_div(x, y.log(), log_target=True), F.binary_cross_entropy_with_logits(x, y, reduction="none")
+
+    x, y = torch.randn(4, 50), torch.randn(4, 50).softmax(-1)
+    for given in ((x.bfloat16(), y), (x, y.double())):
+        got = evaluated(losses, *given)
+        assert [x.dtype for x in got] == [x.dtype for x in losses(*given)]
+        wanted = losses(*(x.double() for x in given))
+        torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-6, check_dtype=False)
+
+
+def equal_maxima():
+    """Each of them has the whole gradient of a distance."""
+    class Distance(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.tensor([[1.0, -1.0, 0.5], [2.0, 0.0, 2.0]]))
+
+        def forward(self, x):
+            return torch.cdist(self.w, x, p=torch.inf).square().sum()
+
+    agree(Distance(), (torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]),), optimizer=lambda p: torch.optim.SGD(p, 0.1), updates=1,
+          bar=1e-6, parameters=1e-6)
+
+
+def signs_of_zero():
+    """Constants of 0.0 and -0.0 are two numbers."""
+    def signed(x):
+        zeros = torch.tensor([0.0, -0.0])
+        return torch.copysign(x, zeros), torch.atan2(zeros, -x), x / zeros
+
+    exact(signed, torch.ones(2))
+
+
+def narrow_powers():
+    """Of int8 127 squared wraps to 1."""
+    def powers(n, exponent):
+        return (n ** exponent,)
+
+    exact(powers, torch.tensor([127, -127, -1, 1, 2, -128], dtype=torch.int8), torch.tensor([-1, -3, -3, -2, -1, -1], dtype=torch.int8))
+
+
+def infinities():
+    def activated(x):
+        return (F.hardswish(x),)
+
+    exact(activated, torch.tensor([-torch.inf, -4.0, -3.0, 3.0, torch.inf]))
+
+
+TESTS = [copies_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, infinities]
+
+if __name__ == "__main__":
+    for test in TESTS:
+        if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
+            test()
+            print(f"{test.__name__}: ok", flush=True)
