@@ -194,8 +194,21 @@ def with_gradient(b: Builder, value: Value, *slopes: tuple[Value, Value]) -> Val
     return result
 
 
+LEAST = {"f64": -1022, "f16": -14}  # exponents of normal numbers; of others f32's
+
+
 def exp2(b: Builder, x: Value) -> Value:
-    return b.unary("exp", b.binary("mul", x, b.like(math.log(2.0), x)))
+    """2^n by the bits of the nearest integer n, which is exact, times exp of the rest."""
+    least = LEAST.get(x.dtype, -126)
+    n = b.unary("clamp", b.unary("round", b.unary("stop_gradient", x)), f" low {number(least)} high {number(1 - least)}")
+    left, is_below = b.unary("abs", n), b.compare("lt", n, b.like(0, x))
+    power, half = b.like(1, x), b.like(0.5, x)
+    for k in range((1 - least).bit_length()):
+        rest = b.unary("floor", b.binary("mul", left, half))
+        is_odd = b.compare("ne", b.binary("add", rest, rest), left)
+        factor = b.select(is_below, b.like(2.0 ** -2 ** k, x), b.like(2.0 ** 2 ** k, x))
+        left, power = rest, b.select(is_odd, b.binary("mul", power, factor), power)
+    return b.binary("mul", power, b.unary("exp", b.binary("mul", b.binary("sub", x, n), b.like(math.log(2.0), x))))
 
 
 def log1p(b: Builder, x: Value) -> Value:

@@ -84,6 +84,29 @@ def narrow_powers():
     exact(powers, torch.tensor([127, -127, -1, 1, 2, -128], dtype=torch.int8), torch.tensor([-1, -3, -3, -2, -1, -1], dtype=torch.int8))
 
 
+def powers_of_two():
+    """Of whole numbers they are exact, as formats of numbers that are simulated need them."""
+    def powers(n):
+        return torch.exp2(n), 2.0 ** n, 0.5 ** n, 4 ** (n / 2), torch.ldexp(torch.ones_like(n), n)
+
+    def ends(x):
+        return torch.exp2(x), 2 ** x, 0.25 ** x
+
+    class Powers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x = nn.Parameter(torch.randn(50, dtype=torch.float64) * 9)
+
+        def forward(self, w):
+            return ((torch.exp2(self.x) + 2 ** -self.x + 0.5 ** (self.x / 3)) * w).sum()
+
+    for dtype, least in ((torch.float32, -126), (torch.float64, -1022)):
+        exact(powers, torch.arange(least, 1 - least, dtype=dtype)[:-1])
+        exact(ends, torch.tensor([torch.inf, -torch.inf, torch.nan, 2000.0, -2000.0, 0.0], dtype=dtype))
+    exact(powers, torch.arange(-20.0, 20.0).bfloat16(), precision="bf16")
+    agree(Powers(), (torch.randn(50, dtype=torch.float64),), optimizer=lambda p: torch.optim.SGD(p, 1e-9), updates=1)
+
+
 def infinities():
     def activated(x):
         return (F.hardswish(x),)
@@ -91,7 +114,7 @@ def infinities():
     exact(activated, torch.tensor([-torch.inf, -4.0, -3.0, 3.0, torch.inf]))
 
 
-TESTS = [copies_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, infinities]
+TESTS = [copies_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, infinities]
 
 if __name__ == "__main__":
     for test in TESTS:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ... import functions
-from ...emit import BYTES, Value
+from ...emit import BYTES, Value, compute_type
 from ..translate import Translator, Unsupported, rule
 
 A = torch.ops.aten
@@ -132,7 +132,10 @@ def pow_scalar(t: Translator, x: Value, exponent: float) -> Value:
 
 @rule(A.pow.Tensor_Tensor, A.pow.Scalar, wide="numbers")
 def pow_tensor(t: Translator, x: Any, exponent: Any) -> Value:
-    x, exponent = t.pair(x, exponent)
+    base, (x, exponent) = x.item() if isinstance(x, torch.Tensor) and x.dim() == 0 else x, t.pair(x, exponent)
+    if isinstance(base, int | float) and base not in (0, 1) and math.frexp(base)[0] == 0.5 and not x.dtype.startswith("i"):
+        exponent = t.b.cast(exponent, compute_type(exponent.dtype))
+        return t.b.cast(functions.exp2(t.b, t.b.binary("mul", exponent, t.b.like(math.log2(base), exponent))), t.out.dtype)
     return functions.power_of_integers(t.b, x, exponent) if x.dtype.startswith("i") else t.b.binary("pow", x, exponent)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ...emit import Value
-from ..translate import Translator, Unsupported, rule
+from ..translate import TORCH_DTYPES, Translator, Unsupported, rule
 
 A = torch.ops.aten
 
@@ -162,8 +162,9 @@ def ones_like(t: Translator, x: Value, *_: Any, **__: Any) -> Value:
 
 
 @rule(A.new_full.default)
-def new_full(t: Translator, x: Value, size: Sequence[int], value: float, **_: Any) -> Value:
-    return t.b.splat(value, t.out.shape, t.out.dtype)
+def new_full(t: Translator, x: Value, size: Sequence[int], value: float, **_: Any) -> torch.Tensor:
+    """Known, as the base of ldexp is."""
+    return torch.full((), value, dtype=TORCH_DTYPES[t.out.dtype]).expand(t.out.shape)
 
 
 @rule(A.broadcast_tensors.default)
