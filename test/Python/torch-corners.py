@@ -107,6 +107,21 @@ def powers_of_two():
     agree(Powers(), (torch.randn(50, dtype=torch.float64),), optimizer=lambda p: torch.optim.SGD(p, 1e-9), updates=1)
 
 
+def dropped_in_an_eval():
+    """Dropout that does not ask for the mode of the model, as that of Monte Carlo estimates, drops in an eval, too."""
+    def dropped(x, q):
+        weights = F.scaled_dot_product_attention(torch.zeros_like(q), q, torch.eye(64).expand_as(q), dropout_p=0.25)
+        return F.dropout(x, 0.25, training=True), torch.native_dropout(x, 0.25, True)[0], 64 * weights, F.dropout(x, 0.25, training=False)
+
+    x, q = torch.ones(64, 64), torch.randn(1, 1, 64, 64)
+    *results, same = evaluated(dropped, x, q)
+    for result in results:
+        zeros = result == 0
+        assert 0.2 < float(zeros.double().mean()) < 0.3, zeros.double().mean()
+        torch.testing.assert_close(result[~zeros], torch.full_like(result[~zeros], 4 / 3))
+    assert torch.equal(same, x)
+
+
 def infinities():
     def activated(x):
         return (F.hardswish(x),)
@@ -114,7 +129,7 @@ def infinities():
     exact(activated, torch.tensor([-torch.inf, -4.0, -3.0, 3.0, torch.inf]))
 
 
-TESTS = [copies_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, infinities]
+TESTS = [copies_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, dropped_in_an_eval, infinities]
 
 if __name__ == "__main__":
     for test in TESTS:

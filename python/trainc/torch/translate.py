@@ -131,7 +131,7 @@ class Translator:
     builder: Builder
     canonical: dict[str, str]  # of each parameter and buffer the name that the module has
     constants: dict[str, torch.Tensor]  # buffers made of large constants, shared by all entries
-    recomputes: bool = True  # what is in calls of torch.utils.checkpoint
+    trained: bool = True  # else an eval: nothing is computed again, and nn.dropout is the identity
     int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None  # what frozen weights become, if they are stored so
     folded: dict[str, torch.Tensor] = field(default_factory=dict)  # buffers whose values are compiled in
     changed: Collection[str] = ()  # tensors that an entry changes in place
@@ -186,7 +186,7 @@ class Translator:
     @contextlib.contextmanager
     def with_weight(self, x: Any) -> Iterator[Value]:
         """The Value of a weight; one of 8 bits is widened again for the gradients of what is done within."""
-        if not isinstance(x, Int8) or not self.recomputes or self.b.region is not None:
+        if not isinstance(x, Int8) or not self.trained or self.b.region is not None:
             yield self.value(x)
             return
         self._widenings += 1
@@ -354,7 +354,7 @@ class Translator:
 
     def _translated(self, node: torch.fx.Node, origin: Origin, args: Any, kwargs: Any) -> Any:
         self.b.location = (os.path.basename(origin.file), origin.line) if origin.file else None
-        self.b.region = origin.checkpoint if self.recomputes else None
+        self.b.region = origin.checkpoint if self.trained else None
         meta = node.meta.get("val")
         if isinstance(meta, torch.Tensor) and any(isinstance(n, int) and n == 0 for n in meta.shape):  # its values are known
             return torch.empty(meta.shape, dtype=meta.dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ... import dimensions
-from ...emit import Value, broadcast_shape
+from ...emit import Value, broadcast_shape, number
 from ..translate import DTYPES, Translator, Unsupported, rule
 from .masks import band, segments_of, simplified
 from .reductions import bucket_of, safe_softmax, variance
@@ -260,7 +260,8 @@ def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dr
     """Operands are [..., H, T, D], without H below rank 4; the dialect's are [B, T, H, D]."""
     q, k, v = (t.value(x) for x in (q, k, v))
     out, (queries, keys) = t.out, (q.shape[-2], k.shape[-2])
-    by_definition, rank = dropout_p == 1 or v.shape[-1] != q.shape[-1], max(q.rank, k.rank, v.rank, 4 * enable_gqa)
+    by_definition = dropout_p == 1 or v.shape[-1] != q.shape[-1] or (dropout_p > 0 and not t.trained)
+    rank = max(q.rank, k.rank, v.rank, 4 * enable_gqa)
     given, segments = attn_mask, None
     if queries == keys and not by_definition and rank in (3, 4) and (found := segments_of(t, _mask_node(t), rank, keys)):
         segments, given = found
@@ -324,7 +325,12 @@ def _repeated(t: Translator, x: Value, times: int) -> Value:
 def drop(t: Translator, x: Value, rate: float) -> Value:
     if rate == 1:
         return t.b.splat(0, x.shape, x.dtype)
-    return t.b.dropout(x, rate) if rate else x
+    if not rate or t.trained:
+        return t.b.dropout(x, rate) if rate else x
+    # nn.dropout is the identity in an eval, where the model is in eval mode: what is dropped there is asked for.
+    kept = t.b.random(f"bernoulli p {number(1 - rate)}", x.shape, x.dtype)
+    zero = t.b.like(0, x)
+    return t.b.select(t.b.compare("gt", kept, zero), t.b.binary("div", x, t.b.like(1 - rate, x)), zero)
 
 
 @rule(A.dropout.default)
