@@ -122,6 +122,25 @@ def dropped_in_an_eval():
     assert torch.equal(same, x)
 
 
+def wide_in_autocast():
+    """PyTorch's solvers, CTC and places in grids are of float32 in autocast, whatever their operands; solvers with precision="bf16", too."""
+    def cast(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            grid = F.linear(x[..., :2] / 4, torch.eye(2)).unsqueeze(1)
+            sampled = F.grid_sample(x.unsqueeze(1), grid)
+            scores = F.linear(x.transpose(0, 1), torch.eye(6)).bfloat16()
+            loss = F.ctc_loss(scores, torch.tensor([[1, 2], [3, 3]]), (6, 6), (2, 1), reduction="none")
+            return torch.linalg.solve(x[:, :4, :4] + 4 * torch.eye(4), F.linear(x[:, :4], torch.eye(6))), sampled, loss
+
+    def solved(x):
+        a, b = x[:, :4, :4] + 4 * torch.eye(4), x[:, :4]
+        return torch.linalg.solve(a, b), torch.linalg.solve_triangular(a, b, upper=True), torch.cholesky_solve(b, a)
+
+    x = torch.randn(2, 6, 6)
+    for function, options in ((solved, {"precision": "bf16"}), (cast, {})):
+        torch.testing.assert_close(evaluated(function, x, **options), function(x), rtol=1e-4, atol=1e-4)
+
+
 def infinities():
     def activated(x):
         return (F.hardswish(x),)
@@ -129,7 +148,7 @@ def infinities():
     exact(activated, torch.tensor([-torch.inf, -4.0, -3.0, 3.0, torch.inf]))
 
 
-TESTS = [copies_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, dropped_in_an_eval, infinities]
+TESTS = [copies_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, dropped_in_an_eval, wide_in_autocast, infinities]
 
 if __name__ == "__main__":
     for test in TESTS:

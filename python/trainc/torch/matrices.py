@@ -1,6 +1,8 @@
 """Inverses, determinants and factors of matrices as loops over their rows, which are unrolled; gradients are those of the loops."""
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,10 +43,15 @@ def _logdet(a: torch.Tensor) -> torch.Tensor:
     return torch.where(sign < 0, torch.nan, logarithm)
 
 
+def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """By sums, which no precision rounds to bf16 as it does operands of products."""
+    return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2)
+
+
 def _solve(a: torch.Tensor, b: torch.Tensor, *, left: bool = True) -> torch.Tensor:
     if b.dim() == 1 or b.dim() == a.dim() - 1 and b.shape == a.shape[:-1]:
-        return (_inverse(a) @ b.unsqueeze(-1)).squeeze(-1)
-    return _inverse(a) @ b if left else b @ _inverse(a)
+        return _product(_inverse(a), b.unsqueeze(-1)).squeeze(-1)
+    return _product(_inverse(a), b) if left else _product(b, _inverse(a))
 
 
 def _solve_triangular(a: torch.Tensor, b: torch.Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> torch.Tensor:
@@ -72,11 +79,24 @@ def _cholesky_ex(a: torch.Tensor, *, upper: bool = False, **_: Any) -> torch.ret
 
 def _cholesky_solve(b: torch.Tensor, factor: torch.Tensor, upper: bool = False) -> torch.Tensor:
     inverse = _inverse(factor.triu().mT if upper else factor.tril())
-    return inverse.mT @ (inverse @ b)
+    return _product(inverse.mT, _product(inverse, b))
 
 
-MATRICES: dict[Any, Any] = {
+def widened(x: Any) -> Any:
+    return x.float() if isinstance(x, torch.Tensor) and x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of f32 in autocast, as PyTorch's, which has no others of bf16 and f16."""
+    @functools.wraps(function)
+    def wide(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(widened, args), **{name: widened(x) for name, x in kwargs.items()})
+
+    return wide
+
+
+MATRICES: dict[Any, Any] = {own: _wide(function) for own, function in {
     torch.linalg.inv: _inverse, torch.inverse: _inverse, torch.Tensor.inverse: _inverse, torch.linalg.slogdet: _slogdet, torch.slogdet: _slogdet,
     torch.Tensor.slogdet: _slogdet, torch.logdet: _logdet, torch.Tensor.logdet: _logdet, torch.linalg.det: _det, torch.det: _det,
     torch.Tensor.det: _det, torch.linalg.solve: _solve, torch.linalg.solve_triangular: _solve_triangular, torch.linalg.cholesky: _cholesky,
-    torch.linalg.cholesky_ex: _cholesky_ex, torch.cholesky_solve: _cholesky_solve, torch.Tensor.cholesky_solve: _cholesky_solve}
+    torch.linalg.cholesky_ex: _cholesky_ex, torch.cholesky_solve: _cholesky_solve, torch.Tensor.cholesky_solve: _cholesky_solve}.items()}

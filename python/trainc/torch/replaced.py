@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .matrices import MATRICES
+from .matrices import MATRICES, widened
 from .selected import Selected
 
 NEVER = -1e30  # the logarithm of a probability of 0, with which all sums are finite
@@ -80,7 +80,7 @@ def _ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor | Selected, input_l
               target_lengths: torch.Tensor | Sequence[int], blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> torch.Tensor:
     """The recursion forward in time of Graves et al., Connectionist Temporal Classification, ICML 2006, (6) to (8); equal lengths of T are a
     loop that is unrolled."""
-    single = log_probs.dim() == 2
+    log_probs, single = widened(log_probs), log_probs.dim() == 2
     if single:
         log_probs, targets = log_probs.unsqueeze(1), targets.reshape(1, -1)
     steps, n, _ = log_probs.shape
@@ -156,6 +156,8 @@ def _grid_sample(input: torch.Tensor, grid: torch.Tensor, mode: str = "bilinear"
     """The sum over the 4 or 8 elements around each place; those outside count as 0."""
     if mode == "bicubic":
         return F.grid_sample(input, grid, mode, padding_mode, align_corners)
+    if torch.is_autocast_enabled("cpu"):  # in which PyTorch computes these in float32
+        input, grid = widened(input), widened(grid)
     n, channels, *sizes = input.shape
     rows, first = input.flatten(2).transpose(1, 2).reshape(-1, channels), torch.arange(n)[:, None] * math.prod(sizes)
     places = [_place(x, size, padding_mode, bool(align_corners), len(sizes) == 2) for x, size in zip(reversed(grid.unbind(-1)), sizes)]
