@@ -156,8 +156,8 @@ class EntryPoint:
         return given
 
     def _unlike(self, given):
-        """What is no input, and has another shape than it should; None is as left out."""
-        return [name for name, shape in self._unread.items() if given.get(name) is not None and (got := _shape(given[name])) != shape
+        """What is no input, and has another shape than it should."""
+        return [name for name, shape in self._unread.items() if name in given and (got := _shape(given[name])) != shape
                 and not (self._examples and self._examples.fewer(name, shape, got, given))]
 
     def _of_batch(self, inputs, named):

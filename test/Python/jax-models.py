@@ -363,8 +363,8 @@ def without_elements():
         exported = tj.export(loss, params, batch, state=state, optimizer=tj.sgd(0.1))
         assert exported.inputs["step"].keys() == {"batch_0", "batch_1"} and "constant.0_" in exported.weights
         with exported.step(threads=1, cache_dir=CACHE) as step:
-            for given in (batch, batch, (jnp.asarray(batch[0]), batch[1].astype(np.int32), None), (normal(4, 3), *batch[1:])):
-                expected = loss(exported.params(step), state, *(x if x is not None else batch[2] for x in given))[0]
+            for given in (batch, batch, (jnp.asarray(batch[0]), batch[1].astype(np.int32)), (normal(4, 3), *batch[1:])):
+                expected = loss(exported.params(step), state, *given, *batch[len(given):])[0]
                 assert abs(step(*given).loss - expected) < 1e-5
     finally:
         warnings.simplefilter("error")
