@@ -175,8 +175,7 @@ class EntryPoint:
                                        f"{type(given[name]).__name__ if got is None else tuple(got)}; it may be left out")
         if self._examples:  # the weights are the last input
             given = self._examples.complete(self.inputs[-1].shape[0], given)
-        read = {port.name for port in self.inputs}
-        return {name: value for name, value in given.items() if name in read or name not in self._batch}
+        return {name: value for name, value in given.items() if name in self._shapes or name not in self._batch}
 
     def _ordered(self, inputs, named):
         names = [port.name for port in self.inputs]

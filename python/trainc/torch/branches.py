@@ -20,7 +20,7 @@ from .refusals import noted
 from .replaced import REPLACED, swapped
 
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
-TORCH = os.path.join(os.path.dirname(torch.__file__), "")
+TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
 # Within these functions.
 ANSWERS = {nn.modules.transformer._detect_is_causal_mask.__code__: False, torch.distributions.constraints._PositiveDefinite.check.__code__: True}
 

@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
 from .attributes import Attributes
-from .branches import KnownBranches, frames
+from .branches import TORCH, KnownBranches, frames
 from .calls import Call, Known, refuse_aliases, refuse_changing
 from .gradients import OFF, Gradients, inference_is_no_grad, requires_grad
 from .graphs import constants_read, is_functional, mend
@@ -193,10 +193,10 @@ class Origin(NamedTuple):
         return f"\n  {os.path.basename(self.file)}:{self.line}     {self.text}" if self.file else ""
 
 
-OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, concurrent.futures, __import__("trainc")))
+OURS = TORCH, *(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (concurrent.futures, __import__("trainc")))
 CHECKPOINT = torch.utils.checkpoint.__file__
 # Their functions stand between a call of torch.manual_seed or fork_rng and the generator.
-AROUND_SEEDS = {torch.random.__file__, contextlib.__file__, os.path.join(OURS[0], "_compile.py"), os.path.join(OURS[0], "_dynamo", "eval_frame.py")}
+AROUND_SEEDS = {torch.random.__file__, contextlib.__file__, os.path.join(TORCH, "_compile.py"), os.path.join(TORCH, "_dynamo", "eval_frame.py")}
 DATA = ("a Python number, a branch or a shape that depends on the values of tensors: a step has one graph and fixed shapes; "
         "select with torch.where, or multiply by a mask; a tensor that is the same in each call may be one that the loss closes over")
 
@@ -336,7 +336,7 @@ class _Unseeded:
             asking += [caller.f_code.co_name] * (caller.f_code.co_filename == torch.random.__file__)
             caller = caller.f_back
         is_fork = "fork_rng" in asking
-        if (is_fork or name.endswith(("seed", "set_state")) and name != "initial_seed") and not caller.f_code.co_filename.startswith(OURS[0]):
+        if (is_fork or name.endswith(("seed", "set_state")) and name != "initial_seed") and not caller.f_code.co_filename.startswith(TORCH):
             what = asking[-1] if asking else f"default_generator.{name}"
             again = "behind it as in it" if is_fork else "in each call"
             raise noted(UnsupportedError(f"torch.{what} in what is exported: the numbers that PyTorch draws then are the same {again}, and a step draws "
@@ -359,7 +359,7 @@ def _without_entropy() -> contextlib.AbstractContextManager[None]:
             caller = sys._getframe(1)
             while caller.f_code.co_filename in (random.__file__, __file__):
                 caller = caller.f_back
-            if not caller.f_code.co_filename.startswith((OURS[0], tempfile.__file__)):
+            if not caller.f_code.co_filename.startswith((TORCH, tempfile.__file__)):
                 raise noted(UnsupportedError(f"{name} without a seed in what is exported: its numbers {DRAWN}{_shown(caller)}"))
             return function(*args)
 

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..errors import UnsupportedError
-from .known import changed_by, on_tensors
+from .known import changed_by, on_tensors, tensors_in
 from .refusals import noted
 from .replaced import swapped
 
@@ -101,7 +101,7 @@ class Gradients(TorchFunctionMode):
         written = [x for x in _changed(function, args, kwargs) if id(x) in self._cuts]
         if not written or not torch.is_grad_enabled():
             return args, kwargs
-        read = {id(x): x for x in _tensors((args, kwargs)) if x.is_floating_point() and not any(x is w for w in written)}
+        read = {id(x): x for x in tensors_in((args, kwargs)) if x.is_floating_point() and not any(x is w for w in written)}
         for x in written:
             self._cuts[id(x)][1].carries |= any(requires_grad(r) or self._carries(r) for r in read.values())
         return on_tensors(lambda x: x.detach() if id(x) in read else x, (args, kwargs))
@@ -111,14 +111,14 @@ class Gradients(TorchFunctionMode):
 
     def _reads_written(self, function: Any, given: Any, result: Any) -> bool:
         """Whether a result, which is no view, would have the gradient of what was written to what was cut."""
-        memory = {storage._cdata for x in _tensors(given) if self._carries(x) and (storage := _storage(x))}
+        memory = {storage._cdata for x in tensors_in(given) if self._carries(x) and (storage := _storage(x))}
         return bool(memory) and function not in CUTS and any(
-            x.is_floating_point() and not ((storage := _storage(x)) and storage._cdata in memory) for x in _tensors(result))
+            x.is_floating_point() and not ((storage := _storage(x)) and storage._cdata in memory) for x in tensors_in(result))
 
     def _note_cut(self, function: Any, first: Any, result: Any) -> None:
         cut = _Cut() if function in CUTS else self._cuts[id(first)][1] if id(first) in self._cuts else None
         memory = _storage(first) if cut else None
-        for x in _tensors(result) if memory else ():
+        for x in tensors_in(result) if memory else ():
             if (storage := _storage(x)) and storage._cdata == memory._cdata:
                 self._cuts[id(x)] = x, cut
 
@@ -128,9 +128,9 @@ class Gradients(TorchFunctionMode):
         return x
 
     def _note_made(self, function: Any, given: Any, result: Any) -> None:
-        for x in _tensors(result) if function not in SHARE else ():
+        for x in tensors_in(result) if function not in SHARE else ():
             if not isinstance(_unwrapped(x), FakeTensor) and (storage := _storage(x)):
-                if storage._cdata not in {s._cdata for g in _tensors(given) if (s := _storage(g))}:
+                if storage._cdata not in {s._cdata for g in tensors_in(given) if (s := _storage(g))}:
                     self._made[storage._cdata] = storage
 
     def _refused(self, function: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
@@ -153,12 +153,6 @@ class Gradients(TorchFunctionMode):
 
 def _changed(function: Any, args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
     return changed_by(function, args, kwargs) if function is not torch.Tensor.requires_grad_ else []
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    tensors: list[torch.Tensor] = []
-    on_tensors(tensors.append, tree)
-    return tensors
 
 
 def _unwrapped(x: torch.Tensor) -> torch.Tensor:

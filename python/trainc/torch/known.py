@@ -45,11 +45,11 @@ def _place_of_inplace(function: Callable[..., Any]) -> int | None:
 def changed_by(function: Any, args: Any, kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     """The tensors that a call changes in place: by its name (`add_`; those of a list for `_foreach_add_`), by `inplace=True` or by `out=`."""
     if kwargs.get("out") is not None:
-        return _tensors(kwargs["out"])
+        return tensors_in(kwargs["out"])
     place = _place_of_inplace(function) if isinstance(function, FunctionType) else None
     asked = kwargs.get("inplace", place is not None and len(args) > place and args[place])
     first = args[0] if args else kwargs.get("input", kwargs.get("self"))
-    return _tensors(first) if asked or IN_PLACE.fullmatch(function.__name__) else []
+    return tensors_in(first) if asked or IN_PLACE.fullmatch(function.__name__) else []
 
 
 def _leaves(tree: Any) -> list[Any]:
@@ -58,7 +58,7 @@ def _leaves(tree: Any) -> list[Any]:
     return leaves
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
+def tensors_in(tree: Any) -> list[torch.Tensor]:
     return [x for x in _leaves(tree) if isinstance(x, torch.Tensor)]
 
 
@@ -107,19 +107,19 @@ class KnownValues(TorchFunctionMode):
         if function in REPEATS and (repeated := self._repeated(*args, **kwargs)) is not None:
             return repeated
         computed = self._computed(function, args, kwargs)
-        if isinstance(computed, bool | int | float | list) and not _tensors(computed):
+        if isinstance(computed, bool | int | float | list) and not tensors_in(computed):
             return computed
-        if computed is not UNKNOWN and (function in SHAPED or function in FACTORIES and _tensors((args, kwargs))):
+        if computed is not UNKNOWN and (function in SHAPED or function in FACTORIES and tensors_in((args, kwargs))):
             return on_tensors(self._constant, computed)
         if function in (T.tolist, T.numpy) and computed is UNKNOWN and type(args[0]) is torch.Tensor:
             args[0].sum().item()  # which a trace for derivatives refuses; it does not see what reads memory
         result = function(*args, **kwargs)
         if computed is not UNKNOWN:
-            self._values |= {id(x): (x, value) for x, value in zip(_tensors(result), _tensors(computed))}
+            self._values |= {id(x): (x, value) for x, value in zip(tensors_in(result), tensors_in(computed))}
         else:
             for x in changed_by(function, args, kwargs):
                 self._forget(x)
-            self._values |= {id(x): (x, None) for x in _tensors(result) if type(x) is torch.Tensor and id(x) not in self._values}
+            self._values |= {id(x): (x, None) for x in tensors_in(result) if type(x) is torch.Tensor and id(x) not in self._values}
         return result
 
     def knows(self, x: Any) -> bool:
@@ -150,7 +150,7 @@ class KnownValues(TorchFunctionMode):
             result = self._compute(lambda: _undrawn(function, real, words))
         except Exception:  # which the capture has, too, on the user's line
             return UNKNOWN
-        return result if result is not UNKNOWN and all(x.numel() <= LARGEST and not x.is_complex() for x in _tensors(result)) else UNKNOWN
+        return result if result is not UNKNOWN and all(x.numel() <= LARGEST and not x.is_complex() for x in tensors_in(result)) else UNKNOWN
 
     def _forget(self, x: Any) -> None:
         """All that shares the memory of what is changed in place."""

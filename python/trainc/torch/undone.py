@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import is_fake
 
-from .attributes import CONTAINERS, LONGEST, PLAIN, _is_library, _parts, _reached
+from .attributes import CONTAINERS, LONGEST, PLAIN, _classes, _parts, _reached
 
 FILLED = (list, collections.deque, dict, collections.OrderedDict, collections.defaultdict, collections.Counter, set)  # in place
 
@@ -29,7 +29,7 @@ def _held(model: nn.Module, function: Callable[..., Any], todo: list[Any]) -> tu
         seen.add(id(value))
         if type(value) in FILLED:
             found.append(value)
-        new = {kind for kind in type(value).__mro__ if not _is_library(kind.__module__)} - classes
+        new = set(_classes(value)) - classes
         classes |= new
         todo += [part for kind in new for part in vars(kind).values()]
         todo += _parts(value) if not isinstance(value, CONTAINERS) or len(value) <= LONGEST else []
