@@ -5,6 +5,7 @@ import contextlib
 import copy
 import io
 import itertools
+import math
 import os
 import sys
 
@@ -127,7 +128,8 @@ def corners():
     """Gradients at bounds and corners, where the dialect's own operations give other halves."""
     functions = dict(
         clamp=lambda x: x.clamp(0, 1), clamp_tensor=lambda x: x.clamp(torch.zeros(8), torch.ones(8)), hardtanh=F.hardtanh, relu6=F.relu6, hardswish=F.hardswish, hardsigmoid=F.hardsigmoid, relu=F.relu,
-        leaky_relu=F.leaky_relu, elu=F.elu, softplus=F.softplus, abs=torch.abs, clamp_min=lambda x: x.clamp_min(0.5),
+        leaky_relu=F.leaky_relu, elu=F.elu, softplus=F.softplus, abs=torch.abs, clamp_min=lambda x: x.clamp_min(0.5), clamp_max=lambda x: x.clamp_max(torch.tensor(0.5)),
+        fmax=lambda x: torch.fmax(x, x.detach().sign()), fmin=lambda x: torch.fmin(x.detach().clamp(0.0, 1.0), x), fmax_nan=lambda x: torch.fmax(x, x.new_full((8,), math.nan)),
         huber=lambda x: F.huber_loss(x, 0 * x + 1, reduction="none"), smooth_l1=lambda x: F.smooth_l1_loss(x, 0 * x, reduction="none"))
 
     class Corners(nn.Module):

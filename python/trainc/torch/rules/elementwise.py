@@ -11,6 +11,8 @@ from ...emit import BYTES, Value, compute_type
 from ..translate import Translator, Unsupported, rule
 
 A = torch.ops.aten
+# A value that equals its bound, or that of fmax, has all of the gradient.
+OF_THE_FIRST = torch.__version__ < torch.torch_version.TorchVersion("2.14")
 
 
 # Arithmetic.
@@ -150,6 +152,9 @@ def extreme(t: Translator, a: Any, b: Any) -> Value:
 def extreme_number(t: Translator, a: Any, b: Any) -> Value:
     """That which is no NaN, with all of the gradient."""
     a, b = t.pair(a, b)
+    if OF_THE_FIRST:
+        first = t.b.compare("ge" if "max" in str(t.node.target) else "le", a, b)
+        return t.b.select(t.b.binary("or", first, t.b.compare("ne", b, b)), a, b)
     both = extreme(t, a, b)
     if a.dtype.startswith("i"):
         return both
@@ -201,30 +206,36 @@ def masked_fill(t: Translator, x: Value, mask: Any, value: Any) -> Value:
     return t.b.select(t.value(mask, "i1"), *t.pair(value, x))
 
 
-def bounded(t: Translator, x: Value, low: Any, high: Any) -> Value:
-    """x between bounds. At a bound that is a number the gradient is 0, with one that is a tensor it is shared. NaN stays NaN."""
-    for bound, kind, beyond in ((low, "max", "le"), (high, "min", "ge")):
-        if isinstance(bound, Value | torch.Tensor):
-            x = t.b.binary(kind, x, t.value(bound, x.dtype))
-        elif bound is not None:
-            bound = t.b.like(bound, x)
-            x = t.b.select(t.b.compare(beyond, x, bound), bound, x)
+def bounded(t: Translator, x: Value, low: Any, high: Any, of_the_first: bool = False) -> Value:
+    """x between bounds. At a bound that is a number the gradient is 0, with one that is a tensor it is shared, or x has it. NaN stays NaN."""
+    for bound, kind, beyond in ((low, "max", "lt"), (high, "min", "gt")):
+        if bound is None:
+            continue
+        is_tensor = isinstance(bound, Value | torch.Tensor)
+        bound = t.value(bound, x.dtype) if is_tensor else t.b.like(bound, x)
+        if is_tensor and not of_the_first:
+            x = t.b.binary(kind, x, bound)
+            continue
+        taken = t.b.compare(beyond if of_the_first else beyond[0] + "e", x, bound)
+        if is_tensor and not x.dtype.startswith("i"):
+            taken = t.b.binary("or", taken, t.b.compare("ne", bound, bound))
+        x = t.b.select(taken, bound, x)
     return x
 
 
 @rule(A.clamp.default, A.clamp.Tensor)
 def clamp(t: Translator, x: Value, min: Any = None, max: Any = None) -> Value:
-    return bounded(t, t.value(x, t.out.dtype), min, max)
+    return bounded(t, t.value(x, t.out.dtype), min, max, OF_THE_FIRST)
 
 
 @rule(A.clamp_min.default, A.clamp_min.Tensor)
 def clamp_min(t: Translator, x: Value, bound: Any) -> Value:
-    return bounded(t, t.value(x, t.out.dtype), bound, None)
+    return bounded(t, t.value(x, t.out.dtype), bound, None, OF_THE_FIRST)
 
 
 @rule(A.clamp_max.default, A.clamp_max.Tensor)
 def clamp_max(t: Translator, x: Value, bound: Any) -> Value:
-    return bounded(t, t.value(x, t.out.dtype), None, bound)
+    return bounded(t, t.value(x, t.out.dtype), None, bound, OF_THE_FIRST)
 
 
 # Comparisons and logic.
