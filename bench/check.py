@@ -428,6 +428,7 @@ def main():
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             with open(path, "w") as f:
                 json.dump(report, f, indent=1)
+    report["rows"].sort(key=lambda r: names.index(r["name"]))
     print("\n\n".join(results.sections(report).values()))
     if a.write:
         results.write(a.part, report)

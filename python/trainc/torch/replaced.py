@@ -122,6 +122,22 @@ def _corrcoef(input: torch.Tensor) -> torch.Tensor:
     return (cov / deviations[:, None] / deviations).clamp(-1, 1)
 
 
+def _multilabel_margin_loss(input: torch.Tensor, target: torch.Tensor, size_average: bool | None = None, reduce: bool | None = None,
+                            reduction: str = "mean") -> torch.Tensor:
+    """PyTorch's decomposition of 2.13 counts what stands behind a target of -1."""
+    counts = (target < 0).cumsum(-1) == 0
+    is_target = (counts.unsqueeze(-1) & (target.unsqueeze(-1) == torch.arange(input.shape[-1]))).any(-2, keepdim=True)
+    margins = F.relu(1 - input.gather(-1, target.clamp(min=0)).unsqueeze(-1) + input.unsqueeze(-2))
+    loss = torch.where(counts.unsqueeze(-1) & ~is_target, margins, 0).sum((-2, -1)) / input.shape[-1]
+    if size_average is not None or reduce is not None:
+        reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
+    return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
+
+
+def _conv_tbc(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0) -> torch.Tensor:
+    return F.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+
+
 def _linear_cross_entropy(*args: Any, options: Any = None, **kwargs: Any) -> torch.Tensor:
     """PyTorch's without its chunks: a step has its own."""
     return F.linear_cross_entropy(*args, **kwargs)
@@ -179,6 +195,7 @@ REPLACED: dict[Any, Callable[..., Any]] = {
     **MATRICES, F.gaussian_nll_loss: _gaussian_nll_loss, torch.randperm: _randperm, torch.multinomial: _multinomial, torch.Tensor.multinomial: _multinomial,
     F.instance_norm: _instance_norm, F.ctc_loss: _ctc_loss, torch.cov: _cov, torch.Tensor.cov: _cov, torch.corrcoef: _corrcoef,
     torch.Tensor.corrcoef: _corrcoef, F.linear_cross_entropy: _linear_cross_entropy, F.grid_sample: _grid_sample,
+    F.multilabel_margin_loss: _multilabel_margin_loss, torch.conv_tbc: _conv_tbc,
     **{own: functools.partial(_max_unpool, own, n) for n, own in enumerate((F.max_unpool1d, F.max_unpool2d, F.max_unpool3d), 1)}}
 
 

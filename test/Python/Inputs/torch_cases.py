@@ -1,4 +1,6 @@
 """Every operation that the PyTorch export has a rule for, as functions of parameters. Those of PyTorch's default type are made when they run."""
+import math
+
 import torch
 import torch.nn.functional as F
 import transformers.integrations.moe  # noqa: F401  its operations
@@ -9,6 +11,7 @@ L, A, GROUPED = torch.linalg, torch.ops.aten, torch.ops.transformers.grouped_mm_
 S, M, V = (3, 4), (4, 5), (4,)
 X4, W4 = (2, 4, 7, 6), (6, 2, 3, 3)
 X5, W5 = (2, 4, 5, 6, 4), (6, 2, 3, 3, 2)
+SIGNS, LABELS = torch.tensor([1, -1, 1]), torch.tensor([[3, 0, -1, 1], [-1, 2, 1, 0], [0, 1, 2, 3]])
 GRIDS = [("bilinear", "zeros", False), ("bilinear", "border", True), ("bilinear", "reflection", False), ("nearest", "reflection", True), ("bicubic", "border", False)]
 ids = torch.tensor([[0, 2, 1], [3, 3, 0]])
 
@@ -332,6 +335,22 @@ CASES = {
         (lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3]), label_smoothing=1e-05), S), (lambda x: ignoring(x.masked_fill(torch.arange(4) == 0, -torch.inf)), S),
         (lambda x, w: F.linear_cross_entropy(x, w, torch.tensor([1, 0, 3]), options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=2)), S, (5, 4)),
         (lambda x: A.nll_loss(x, torch.tensor([1, 0, 3])) + A.nll_loss_nd(x, torch.tensor([1, 0, 3])), S),
+        *((lambda x, y, f=f: f(x, y) + f(x, y, reduction="sum") + f(x, y, reduction="none").square().sum(), S, S) for f in (
+            lambda x, y, **o: F.cosine_embedding_loss(x, y, SIGNS, 0.1, **o), lambda x, y, **o: F.hinge_embedding_loss(x, SIGNS.view(3, 1).expand(3, 4), 0.5, **o) * y.sum(),
+            lambda x, y, **o: F.margin_ranking_loss(x, y, SIGNS[:, None], 0.3, **o), lambda x, y, **o: F.soft_margin_loss(x, y.detach().sign(), **o) * y.sum(),
+            lambda x, y, **o: F.multi_margin_loss(x, torch.tensor([1, 0, 3]), 1, 0.7, torch.arange(1.0, 5.0).to(x.dtype), **o) + F.multi_margin_loss(y, torch.tensor([2, 0, 3]), 2, **o),
+            lambda x, y, **o: F.multilabel_margin_loss(x, LABELS, **o) * F.multilabel_margin_loss(y[0], LABELS[2]), lambda x, y, **o: F.poisson_nll_loss(x, y.exp().detach(), **o),
+            lambda x, y, **o: F.multilabel_soft_margin_loss(x, (y > 0).to(x.dtype), torch.arange(1.0, 5.0).to(x.dtype), **o) * y.sum(),
+            lambda x, y, **o: F.poisson_nll_loss(x.exp(), y.exp(), log_input=False, full=True, **o), lambda x, y, **o: F.triplet_margin_loss(x, y, x.flip(0), 0.7, 1.5, swap=True, **o),
+            lambda x, y, **o: F.triplet_margin_with_distance_loss(x, y, y.flip(0), distance_function=lambda a, b: (a - b).abs().sum(-1), **o))),
+    ],
+    "functional": [
+        (lambda x, y: F.pairwise_distance(x, y) + F.pairwise_distance(x, y, 1.0, keepdim=True) + F.pairwise_distance(x, y[0], math.inf) + F.cosine_similarity(x, y, 0).sum(), S, S),
+        (lambda x: F.normalize(x) + F.normalize(x, 1.0, 0) + F.normalize(x, math.inf, (0, 1)), S), (lambda x: F.hardshrink(x) + F.softshrink(x, 0.3) * F.tanhshrink(x) + F.softsign(x), S),
+        (lambda x: F.lp_pool2d(x, 2, (2, 3), 2) + F.lp_pool2d(x, 1, 3, 1, ceil_mode=True).sum() + F.lp_pool1d(x[0].abs(), 3.0, 2).sum(), X4), (lambda x: F.lp_pool3d(x, 2.0, 2), X5),
+        (lambda x: F.local_response_norm(x, 3, 0.1, 0.5, 2.0) + F.local_response_norm(x, 2), X4), (lambda x: F.pixel_unshuffle(x[..., :6, :], 2) * 2, X4),
+        (lambda x: F.channel_shuffle(x, 2) * torch.arange(4)[:, None, None], X4), (lambda x: F.feature_alpha_dropout(x, 0.5, False) + F.alpha_dropout(x, 0.5, False), S),
+        (lambda x, y, w: F.conv_tbc(x, y, w, 1), (5, 2, 3), (3, 3, 4), V), (lambda x: F.max_pool1d_with_indices(x, 2)[0] + F.threshold_(x * 2, 0.1, -1.0)[:, ::2], S),
     ],
     "indices": [
         (lambda x: of_one(x.sum(), torch.tensor([0]), torch.tensor(0)), S), (lambda x: x.gather(1, torch.tensor([[0, 3], [1, 1]])) * 2 + x.sum().gather(0, torch.tensor([0])) + x.sum().gather(0, torch.tensor(0)), S), (lambda x: x.index_select(1, torch.tensor([3, 0, 0])), S), (lambda x: x[ids % 3] * 2 + x[:, ids].sum(), S),
