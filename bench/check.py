@@ -6,8 +6,8 @@ usage: check.py right|core|passes|ranks|cpu|cuda|mesh|torch|foundation|portable 
 
 Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
 moved too much while it was timed) or cannot run here. The exit status is 0 only if no row is short. --json writes the
-table as it grows; --resume takes the rows that FILE has, if lib, include, runtime and tools are the same, and goes on into it: a
-row of another CPU family is measured here, too, only if --only names it.
+table as it grows; --resume takes the rows that FILE has, if lib, include, runtime and tools are the same (of torch, python, too),
+and goes on into it: a row of another CPU family is measured here, too, only if --only names it.
 --write puts the table into bench/results/PART.md, each row in the section of the CPU family that it was measured on.
 `check.py torch --quick` measures a little of that part, in minutes, without the peers.
 
@@ -409,7 +409,8 @@ def main():
         if name not in names:
             p.error(f"expected one of {', '.join(names)}, got '{name}'")
     about = dict(family=results.family(), machine=results.machine(), versions=versions())
-    report = dict(commit=results.commit(), code=results.code(), date=datetime.date.today().isoformat(), rows=[])
+    folders = results.OF_TORCH if a.part == "torch" else results.CODE
+    report = dict(commit=results.commit(), code=results.code(folders=folders), date=datetime.date.today().isoformat(), rows=[])
     if a.resume and os.path.exists(a.resume):
         with open(a.resume) as f:
             saved = json.load(f)

@@ -10,6 +10,7 @@ from common import ROOT
 
 FOLDER = os.path.join(ROOT, "bench", "results")
 CODE = ("lib", "include", "runtime", "tools")  # what a table speaks of
+OF_TORCH = (*CODE, "python")
 HEADER = "| figure | value | bar | |"
 
 
@@ -23,10 +24,10 @@ def commit():
     return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
-def code(revision="HEAD"):
-    """What the folders CODE hold at a revision, as one word; that of the work tree is another if it differs."""
-    trees = git("rev-parse", *(f"{revision}:{folder}" for folder in CODE)).split()
-    changed = revision == "HEAD" and git("status", "--porcelain", "--", *CODE)
+def code(revision="HEAD", folders=CODE):
+    """What the folders hold at a revision, as one word; that of the work tree is another if it differs."""
+    trees = git("rev-parse", *(f"{revision}:{folder}" for folder in folders)).split()
+    changed = revision == "HEAD" and git("status", "--porcelain", "--", *folders)
     return "-".join(tree[:8] for tree in trees) + ("-dirty" if changed else "")
 
 

@@ -24,8 +24,8 @@ def in_torch(*command, timeout=3 * 3600, check=True, python=PYTHON):
 
 
 def corpus_results(*models):
-    """Of these models, or of all."""
-    path = os.path.join(BUILD, "bench", "agreement.json")
+    """Of these models, or of all; those that this code has done are kept."""
+    path = os.path.join(BUILD, "bench", f"agreement-{tables.code(folders=tables.OF_TORCH)}.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     return agreement_results(path, *models)
 
