@@ -21,7 +21,7 @@ import tempfile
 
 import numpy as np
 
-from common import ROOT, RUNTIME_LIBRARY, compile_module
+from common import ROOT, RUNTIME_LIBRARY, compile_module, largest
 from trainc_ctypes import Runtime, Trainer
 
 sys.path.insert(0, os.path.join(ROOT, "examples"))
@@ -87,7 +87,7 @@ def equal(a, b):
 
 
 def difference(a, b):
-    return max(float(np.abs(a[n] - b[n]).max()) for n in a)
+    return largest(float(np.abs(a[n] - b[n]).max()) for n in a)
 
 
 class Folder:
@@ -164,7 +164,7 @@ def compare(folder, optimizer, clauses="", merge=f"accumulate({K})", factor=1.0,
 
 def differences(rows):
     """The largest of losses, relative where above 1, and of parameters."""
-    return max(abs(a - b) / max(1.0, abs(b)) for a, b, _ in rows), max(r[2] for r in rows)
+    return largest(abs(a - b) / max(1.0, abs(b)) for a, b, _ in rows), largest(r[2] for r in rows)
 
 
 def everything(trainer):

@@ -3,6 +3,7 @@
 TRAINC_BUILD names the build folder (default: build). Everything else is relative to the repository. Tests set TRAINC_TEST_CACHE, a folder in
 which the compiler keeps kernels.
 """
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,12 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETY
 
 class Failed(Exception):
     """A tool is absent or refused; the text says which and why."""
+
+
+def largest(errors):
+    """The largest of errors; infinity where one is not a number, which max() leaves out unless it comes first."""
+    errors = list(errors)
+    return max(errors) if all(e == e for e in errors) else math.inf
 
 
 def tool(name):

@@ -25,6 +25,7 @@ import optax  # noqa: E402
 import jax_models  # noqa: E402
 import trainc  # noqa: E402
 import trainc.jax  # noqa: E402
+from common import largest  # noqa: E402
 
 UPDATES, RATE, DECAY = 5, 1e-2, 0.1
 LOSS, STATE, LOSS_F32 = 1e-9, 1e-7, 1e-5
@@ -75,7 +76,7 @@ def apart(a, b):
     """The largest distance of two trees' floats, relative to 1 and the largest element."""
     pairs = [(np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in
              zip(jax.tree_util.tree_leaves(a), jax.tree_util.tree_leaves(b), strict=True) if is_float(x) or isinstance(x, float)]
-    return max((float(np.abs(x - y).max() / (1 + np.abs(y).max())) for x, y in pairs), default=0.0)
+    return largest([0.0, *(float(np.abs(x - y).max() / (1 + np.abs(y).max())) for x, y in pairs)])
 
 
 def compared(name, cache):

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from common import RUNTIME_LIBRARY, Failed, compile_module, generate, workload_module
+from common import RUNTIME_LIBRARY, Failed, compile_module, generate, largest, workload_module
 from losses import LLAMA
 from trainc_ctypes import Runtime, Trainer
 from workloads import WORKLOADS, batches, initial_values, write_safetensors
@@ -61,7 +61,7 @@ def worst(name):
             got = gradients_of_window(trainer, x, y)
     if set(got) != set(want):
         raise Failed(f"gradients of other parameters: {sorted(set(got) ^ set(want))[:3]}")
-    return max(float(np.linalg.norm(got[k] - want[k]) / np.linalg.norm(want[k])) for k in want)
+    return largest(float(np.linalg.norm(got[k] - want[k]) / np.linalg.norm(want[k])) for k in want)
 
 
 def main():

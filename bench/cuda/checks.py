@@ -6,7 +6,7 @@ import tempfile
 
 import catalog
 from carried import FOLDER, packed
-from common import PEERS, Failed, last_line, run
+from common import PEERS, Failed, largest, last_line, run
 from timing import Served
 
 BARS = {"f32": dict(loss=1e-4, norm=1e-4), "bf16": dict(loss=1e-2, norm=5e-2)}
@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 def far(got, want):
     """The largest relative error; infinity if one is not a number."""
-    return max(abs(g - w) / abs(w) if g == g else float("inf") for g, w in zip(got, want))
+    return largest(abs(g - w) / abs(w) for g, w in zip(got, want))
 
 
 #===----------------------------------------------------------------------===#

@@ -10,7 +10,7 @@ from statistics import median
 import catalog
 from carried import FOLDER, packed, unpacked
 from catalog import Artifact
-from common import PEERS, Failed, last_line, run, tool
+from common import PEERS, Failed, largest, last_line, run, tool
 from timing import take_turns
 from workloads import ALL_WORKLOADS, flops, parameter_count, parameters
 
@@ -130,7 +130,7 @@ def update_cells(row):
     alone = in_turn(row, "copy", part="update", of="update")
     copies = row["times"]["copy"]["update"]
     norms = {name: ready["loss"] for name, ready in row["ready"].items() if isinstance(ready, dict) and "loss" in ready}
-    apart = max((abs(a - b) / b for losses in norms.values() for a, b in zip(norms["trainc"], losses)), default=0)
+    apart = largest([0.0, *(abs(a - b) / b for losses in norms.values() for a, b in zip(norms["trainc"], losses))])
     verdict = alone >= UPDATE_BAR and apart < 1e-5 if alone is not None else None
     peers = [shown(in_turn(row, p, part=whole)) for p in [*TORCH_UPDATES, "multi-tensor"]]
     return [shown(alone), shown(in_turn(row, "copy", part=whole, of="step")), *peers, f"{apart:.0e}", f"{max(copies) / min(copies):.2f}x"], verdict

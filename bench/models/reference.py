@@ -37,6 +37,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from common import largest
+
 from . import Example, build, cast, entries, loss_of, set_rates
 from .wide import Narrow, Wide
 
@@ -166,7 +168,7 @@ def farthest(found: list[float], expected: list[float], rounding: float = 0.0) -
     """The largest relative difference. One below `rounding` times the largest value is none: where a loss has become 1e-9 of
     what it was, its terms, of the size that they had, are rounded by as much."""
     least = rounding * max(map(abs, expected))
-    return max(abs(f - e) / max(abs(e), 1e-300) if not abs(f - e) <= least else 0.0 for f, e in zip(found, expected, strict=True))
+    return largest(abs(f - e) / max(abs(e), 1e-300) if not abs(f - e) <= least else 0.0 for f, e in zip(found, expected, strict=True))
 
 
 def versions() -> dict[str, str]:

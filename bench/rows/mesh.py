@@ -15,7 +15,7 @@ import numpy as np
 
 import alignment
 from commands import COMPUTE, MASTER, Event, arenas
-from common import ENVIRONMENT, ROOT, compile_module, run, tool, workload_module
+from common import ENVIRONMENT, ROOT, compile_module, largest, run, tool, workload_module
 from rows import Outcome, judge, judge_ratios, worst
 from rows.ranks import ALL_MODES, CHAR, elements, formula, library_of, run_ranks
 from rows.traps import TESTS, outcome
@@ -76,12 +76,12 @@ def equal(folder):
             for mesh, mode in WAYS:
                 results = trained(library_of(text, path, mesh, mode), mesh, data)
                 runs += 1
-                error = max(abs(a / b - 1) for got, want in zip(results[0], one) for a, b in zip(got, want))
+                error = largest(abs(a / b - 1) for got, want in zip(results[0], one) for a, b in zip(got, want))
                 worst = max(worst, error)
                 if error > 1e-5 or any(r != results[0] for r in results):
                     bad.append(f"{name} k = {k} {mesh} {mode}: {error:.1e}")
     spread, off = bf16_spread(folder)
-    bad += [f"bf16 {way}: {distance:.4f}" for way, distance in off.items() if distance > spread]
+    bad += [f"bf16 {way}: {distance:.4f}" for way, distance in off.items() if not distance <= spread]
     groups = outcome([os.path.join(TESTS, "reduction-groups.py")], "")
     return judge(not bad and groups.status == "ok", "; ".join([
         f"{runs} runs of gpt-char and a Llama: f32 losses and norms within {worst:.1e} of one rank",

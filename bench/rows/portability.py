@@ -5,7 +5,7 @@ import sys
 from statistics import median
 
 import portable
-from common import ROOT, Failed, run, tool
+from common import ROOT, Failed, largest, run, tool
 from processors import AARCH64, EXAMPLES, TARGETS, TYPES, disassembled, example, options_of, undefined
 from rows import Outcome, judge, judge_ratios, worst
 
@@ -90,7 +90,7 @@ def gradients(folder):
                 for _ in range(2):
                     trainer.step()
                 for p in prepared:
-                    error = max(g.errors_of(trainer, p, g.read_gradients(trainer, p)))
+                    error = largest(g.errors_of(trainer, p, g.read_gradients(trainer, p)))
                     count += 1
                     worst_error[element] = max(worst_error.get(element, 0.0), error)
                     if not error < g.BARS[element]:

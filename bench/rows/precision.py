@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from common import ENVIRONMENT, PEERS, ROOT, Failed, compile_module, run, workload_module
+from common import ENVIRONMENT, PEERS, ROOT, Failed, compile_module, largest, run, workload_module
 from losses import BAR, state_digest, updates_of
 from rows import judge
 from workloads import CHECKED_STEPS, WORKLOADS, batches, initial_values, write_safetensors
@@ -55,7 +55,7 @@ def relative(got, want, key):
 
 
 def worst_number(got, want):
-    return max(float(relative(got, want, key).max()) for key in NUMBERS)
+    return largest(float(relative(got, want, key).max()) for key in NUMBERS)
 
 
 def distances(got, want, w):

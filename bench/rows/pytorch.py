@@ -6,7 +6,7 @@ from statistics import geometric_mean, mean, median
 
 import audit
 import results as tables
-from common import BUILD, ENVIRONMENT, ROOT, Failed, last_line, run
+from common import BUILD, ENVIRONMENT, ROOT, Failed, largest, last_line, run
 from rows import Outcome, judge, judge_ratios, worst
 from timing import STEADY, limit_program, take_turns
 from pass_tests import lit_codes
@@ -156,7 +156,7 @@ def lora(folder):
                     for seed in range(LORA_SEEDS)] for kind in ("int8", "bf16")}
     last = {kind: [mean(run["losses"][-LORA_LAST:]) for run in runs] for kind, runs in found.items()}
     spread = max(last["bf16"]) - min(last["bf16"])
-    apart = max(abs(a - b) for a, b in zip(last["int8"], last["bf16"]))
+    apart = largest(abs(a - b) for a, b in zip(last["int8"], last["bf16"]))
     peak, other = (max(run["peak_mb"] for run in found[kind]) * 2**20 / 1e6 for kind in ("int8", "bf16"))
     first = mean(run["losses"][0] for run in found["int8"])
     return judge(peak <= LORA_MB and apart <= spread, f"peak {peak:.0f} MB (bf16 {other:.0f} MB); loss from {first:.3f} to"

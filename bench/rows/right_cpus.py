@@ -6,7 +6,7 @@ import random
 import sys
 import time
 
-from common import BUILD, ROOT, Failed, generate, run, tool, workload_module
+from common import BUILD, ROOT, Failed, generate, largest, run, tool, workload_module
 from processors import (EXAMPLES, TARGETS, TYPES, WITHOUT_AVX512, beyond_avx2, disassembled, example, pad, undefined,
                         undispatched)
 from rows import judge
@@ -144,7 +144,7 @@ def check_examples(check, targets, folder, emulated=False):
     got = results_of([{"library": l, "updates": UPDATES} for l in libraries], folder, emulated)
     for (model, element, target), result in zip(cases, got):
         name, want = f"{model} for {target}{' emulated' * emulated}", wanted[model, element]
-        error = float("inf") if isinstance(result, str) else max(relative(result[k], want[k]) for k in ("losses", "norms"))
+        error = float("inf") if isinstance(result, str) else largest(relative(result[k], want[k]) for k in ("losses", "norms"))
         check.add(f"examples in {element}", name, error, BARS[element])
 
 
@@ -174,7 +174,7 @@ def check_workloads(check, targets, folder, names):
         libraries = in_parallel(lambda t: compiled(text, os.path.join(folder, f"{name}-{t}.so"), t), targets)
         for target, library in zip(targets, libraries):
             got = list(zip(*updates_of(library, values, data)[0]))
-            error = max(relative(g, w[:len(g)]) for g, w in zip(got, want))
+            error = largest(relative(g, w[:len(g)]) for g, w in zip(got, want))
             check.add("JAX's losses", f"{name} for {target}", error, BARS["f32"])
 
 
@@ -208,7 +208,7 @@ def check_families(check, targets, folder, families, emulated=False):
         if isinstance(result, str):
             return float("inf")
         errors = [g.distance(result["gradients"][name], want) for name, want in p.gradients.items()]
-        return max([g.distance(result["evals"][f"f{p.number}"], p.result), *errors])
+        return largest([g.distance(result["evals"][f"f{p.number}"], p.result), *errors])
 
     def run_all(keys, libraries, emulated=False):
         return results_of([job(prepared[key[:2]], library) for key, library in zip(keys, libraries)], folder, emulated)

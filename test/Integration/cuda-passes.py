@@ -16,7 +16,7 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 
-from common import BUILD, RUNTIME_LIBRARY, compile_module, generate, run, tool  # noqa: E402
+from common import BUILD, RUNTIME_LIBRARY, compile_module, generate, largest, run, tool  # noqa: E402
 from report import check  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
@@ -67,11 +67,11 @@ def main():
             limit = limited(os.path.join(folder, "model.mlir"), options)
             for more in (limit, "--swap-passes=train-merge-launches,train-plan-gemms"):
                 other, values = train(runtime, compile_module(generate(*model), os.path.join(folder, "model.so"), *options, more), known)
-                error = np.max(np.abs(other - losses)) + max(np.max(np.abs(values[p] - parameters[p])) for p in parameters)
+                error = np.max(np.abs(other - losses)) + largest(np.max(np.abs(values[p] - parameters[p])) for p in parameters)
                 failed |= check(f"{name}, {more}", error == 0, error)
             for disabled in (*([p] for p in passes), passes):
                 other, values = result(*disabled)
-                error = max([float(np.max(np.abs(other - losses)) / np.max(np.abs(losses)))]
+                error = largest([float(np.max(np.abs(other - losses)) / np.max(np.abs(losses)))]
                             + [float(np.max(np.abs(values[p] - parameters[p]))) for p in parameters])
                 failed |= check(f"{name}, without {' '.join(disabled)}", error <= bar, error)
     sys.exit(failed)

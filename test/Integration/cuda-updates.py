@@ -15,7 +15,7 @@ import numpy as np
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 
 from ranks import compile_module, example, mesh_option, run as run_ranks  # noqa: E402
-from common import BUILD, RUNTIME_LIBRARY  # noqa: E402
+from common import BUILD, RUNTIME_LIBRARY, largest  # noqa: E402
 from report import check  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
@@ -88,7 +88,8 @@ def moves(runtime, path, element, what):
         scale = cpu[key] - before[key] if role == "parameter" else cpu[key]
         bar = BARS[element] * (2 if state == "v" else 1)
         group = state or "weights"
-        worst[group] = max(worst.get(group, (0, "")), (distance(cpu[key], gpu[key], scale) / bar, name))
+        error = largest([distance(cpu[key], gpu[key], scale) / bar])
+        worst[group] = max(worst.get(group, (0, "")), (error, name))
     good = bool(worst) and all(part < 1 for part, _ in worst.values())
     return check(f"{what}: {', '.join(worst)} within {BARS[element]:g}", good, worst)
 
@@ -162,7 +163,7 @@ def scales(runtime, folder):
 def compare(what, cpu, gpu, planted, element):
     failed = check(f"{what}: the same updates and scales", cpu[0] == gpu[0] and cpu[0][-1][2] == planted, f"{cpu[0]} {gpu[0]}")
     wrong = {key: distance(cpu[1][key], gpu[1][key], cpu[1][key]) for key in cpu[1]}
-    worst = max(wrong.values())
+    worst = largest(wrong.values())
     return check(f"{what}: tensors", np.isfinite(worst) and worst < BARS[element], wrong) or failed
 
 

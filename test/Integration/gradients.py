@@ -31,7 +31,7 @@ sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integra
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)  # each function is compiled for one call
 
-from common import RUNTIME_LIBRARY, Failed, compile_module  # noqa: E402
+from common import RUNTIME_LIBRARY, Failed, compile_module, largest  # noqa: E402
 from gradient_cases import Fixed, all_cases  # noqa: E402
 from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
 
@@ -212,8 +212,8 @@ def errors_of(trainer, p, gradients):
     """Of the result and of each gradient; in f32 none where all that is wrong are roundings of the case's largest gradient, of which next
     to nothing is left of another (that of a norm of one element)."""
     errors = [distance(trainer.eval(f"f{p.number}")["r"], p.result)]
-    largest = max((np.linalg.norm(g) for g in p.gradients.values()), default=0.0)
-    roundings = 4 * 2.0**-24 * largest if p.element == "f32" else 0.0
+    norm = largest([0.0, *(np.linalg.norm(g) for g in p.gradients.values())])
+    roundings = 4 * 2.0**-24 * norm if p.element == "f32" else 0.0
     return errors + [distance(g, p.gradients[name]) for name, g in gradients.items()
                      if not np.linalg.norm(g - p.gradients[name]) <= roundings]
 
@@ -234,7 +234,7 @@ def check(cases, element, folder):
             if element == "f64" and p.case.smooth:
                 error.append(difference_error(trainer, p, gradients))
             name = p.case.name
-            errors[name] = max(errors.get(name, 0.0), float(np.max(error)))
+            errors[name] = largest([errors.get(name, 0.0), *error])
     return errors
 
 

@@ -22,7 +22,7 @@ jax.config.update("jax_enable_x64", True)
 
 from ranks import run, same  # noqa: E402
 from report import check  # noqa: E402
-from common import RUNTIME_LIBRARY, compile_module, tool  # noqa: E402
+from common import RUNTIME_LIBRARY, compile_module, largest, tool  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 UPDATES, BAR, BAR_BF16 = 10, 1e-10, 0.05
@@ -115,7 +115,7 @@ def start_values():
 
 
 def apart(got, want):
-    return max(float(np.linalg.norm(got[n] - want[n]) / np.linalg.norm(want[n])) for n in MATRICES)
+    return largest(float(np.linalg.norm(got[n] - want[n]) / np.linalg.norm(want[n])) for n in MATRICES)
 
 
 def on_one_rank(folder):
@@ -140,7 +140,7 @@ def on_one_rank(folder):
     narrow = {n: v.astype(np.float32) for n, v in start.items()}
     want, got = expected(settings, clauses, ema, start, steps), trained(
         compile_module(module(settings, clauses, ema, "f32"), os.path.join(folder, "m.so")), narrow, steps)
-    moved = max(float(np.linalg.norm(got[n] - want[n]) / np.linalg.norm(want[n] - start[n])) for n in MATRICES)
+    moved = largest(float(np.linalg.norm(got[n] - want[n]) / np.linalg.norm(want[n] - start[n])) for n in MATRICES)
     return bad + check("products in bf16", 0 < moved <= BAR_BF16, moved)
 
 
@@ -169,7 +169,7 @@ def on_two_ranks(folder):
     text = module({}, "", "", "f32", split=True)
     one, = run(work, compile_module(text, os.path.join(folder, "one.so")), 1)
     two = run(work, compile_module(text, os.path.join(folder, "two.so"), "--mesh=data=2"), 2)
-    worst = max(float(np.max(np.abs(two[0][key] - one[key]))) for key in one)
+    worst = largest(float(np.max(np.abs(two[0][key] - one[key]))) for key in one)
     bad = check("two ranks agree", same(two[0], two[1]))
     return bad + check("two ranks train as one", worst <= 1e-5, worst)
 

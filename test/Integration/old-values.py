@@ -12,7 +12,7 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 
-from common import BUILD, RUNTIME_LIBRARY, compile_module  # noqa: E402
+from common import BUILD, RUNTIME_LIBRARY, compile_module, largest  # noqa: E402
 from report import check  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
@@ -151,7 +151,7 @@ def check_scalars(configuration, options):
             for _ in range(STEPS):
                 trainer.step(x=np.ones(4, np.float32))
                 g, h = -h, g + np.exp(-h)
-            worst = max(error(trainer.read(b, "buffer"), np.asarray(wanted)) for b, wanted in (("g", g), ("h", h)))
+            worst = largest(error(trainer.read(b, "buffer"), np.asarray(wanted)) for b, wanted in (("g", g), ("h", h)))
     return check(f"scalars {configuration}: off by {worst:.1e}", worst < 1e-5)
 
 
@@ -178,7 +178,7 @@ def main():
                         trainer.step(**batch)
                         buffers, outputs = expected(buffers, batch, *case)
                         found = trainer.outputs() if case[2] else {}
-                        worst = max([worst, *(error(trainer.read(b, "buffer"), buffers[b]) for b in buffers),
+                        worst = largest([worst, *(error(trainer.read(b, "buffer"), buffers[b]) for b in buffers),
                                      *(error(found[f"old_{n}"], wanted) for n, wanted in zip(case[2], outputs))])
             bad += check(f"{name} {configuration}: off by {worst:.1e}", worst < 1e-5)
     return bool(bad)

@@ -24,7 +24,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 jax.config.update("jax_enable_x64", True)
 
-from common import RUNTIME_LIBRARY, Failed, compile_module  # noqa: E402
+from common import RUNTIME_LIBRARY, Failed, compile_module, largest  # noqa: E402
 from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
 
 UPDATES = 50
@@ -285,7 +285,7 @@ def by_trainc(text, start, gradients, ema, folder, *options):
 
 def distance(got, want):
     """The largest over tensors and times of the norm of the difference over the norm."""
-    return max(float(np.linalg.norm(g[n] - w[n]) / np.linalg.norm(w[n])) for g, w in zip(got, want) for n in SHAPES)
+    return largest(float(np.linalg.norm(g[n] - w[n]) / np.linalg.norm(w[n])) for g, w in zip(got, want) for n in SHAPES)
 
 
 def check(name, declarations, clauses, transformation):

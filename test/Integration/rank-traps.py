@@ -14,7 +14,7 @@ import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 
-from ranks import compile_module, mesh_option, run, same  # noqa: E402
+from ranks import compile_module, largest, mesh_option, run, same  # noqa: E402
 from report import check  # noqa: E402
 
 K, BATCH, SEQ, CLASSES, WIDTH = 2, 8, 6, 25, 16
@@ -31,14 +31,14 @@ def compiled(text, folder, mesh=None, mode="none", *more):
 
 def closeness(got, want):
     """The largest of the tensors' relative errors; infinity if other than floats differ."""
-    worst = 0.0
+    errors = [0.0]
     for key in want:
         a, b = got[key], want[key]
         if a.dtype.kind != "f":
-            worst = max(worst, 0.0 if np.array_equal(a, b) else np.inf)
+            errors.append(0.0 if np.array_equal(a, b) else np.inf)
         elif b.size:
-            worst = max(worst, float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-30)))
-    return worst
+            errors.append(float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-30)))
+    return largest(errors)
 
 
 def against_one(what, text, folder, work, mesh, modes=MODES, bar=1e-5, options=()):

@@ -12,7 +12,7 @@ import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 
-from ranks import compile_module, mesh_option, run, same  # noqa: E402
+from ranks import compile_module, largest, mesh_option, run, same  # noqa: E402
 from report import check  # noqa: E402
 
 MESH = dict(data=2, model=2)
@@ -98,7 +98,7 @@ def giving(data):
 
 
 def close(tensors, one, bar):
-    return max(float(np.linalg.norm(tensors[key] - one[key]) / max(np.linalg.norm(one[key]), 1e-30)) for key in one) < bar
+    return largest(float(np.linalg.norm(tensors[key] - one[key]) / max(np.linalg.norm(one[key]), 1e-30)) for key in one) < bar
 
 
 def compare(what, text, work, folder, skips=None):

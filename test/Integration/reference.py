@@ -19,7 +19,7 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 
-from common import RUNTIME_LIBRARY, compile_module, generate  # noqa: E402
+from common import RUNTIME_LIBRARY, compile_module, generate, largest  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 UPDATES, TOLERANCE = 5, 1e-5
@@ -57,7 +57,7 @@ def train(library):
 def distance(got, want):
     """The largest over losses and tensors of the norm of the difference over the norm."""
     pairs = [(got[0], want[0])] + [(got[1][name], value) for name, value in want[1].items()]
-    return max(float(np.linalg.norm(np.float64(g) - w) / (np.linalg.norm(w) or 1.0)) for g, w in pairs)
+    return largest(float(np.linalg.norm(np.float64(g) - w) / (np.linalg.norm(w) or 1.0)) for g, w in pairs)
 
 
 def equal(got, want):

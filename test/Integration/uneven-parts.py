@@ -11,7 +11,7 @@ import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 
-from ranks import compile_module, mesh_option, run  # noqa: E402
+from ranks import compile_module, largest, mesh_option, run  # noqa: E402
 from report import check  # noqa: E402
 
 ROWS, COLUMNS, BAR = 5, 7, 1e-11
@@ -133,7 +133,7 @@ def training(rank):
 
 
 def difference(got, want):
-    return max(np.abs(a - b).max() / max(np.abs(b).max(), 1.0) for a, b in
+    return largest(np.abs(a - b).max() / max(np.abs(b).max(), 1.0) for a, b in
                [(got[0], want[0]), *((got[1][key], want[1][key]) for key in want[1])])
 
 

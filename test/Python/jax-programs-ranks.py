@@ -85,7 +85,7 @@ def compiled(seed, path, counts):
         return None
     exported.save_weights(f"{path}.safetensors")
     after = {name: x - np.asarray(g) for name, x, g in zip("012", PARAMETERS, found[1]) if name in exported.weights}
-    np.savez(f"{path}.npz", loss=found[0], window=window, scale=1 + max(np.abs(g).max() for g in found[1]), **after)
+    np.savez(f"{path}.npz", loss=found[0], window=window, scale=1 + np.max([np.abs(g).max() for g in found[1]]), **after)
     counts["compiled"] += 1
     return f"program {seed}, {specs}\n{source}"
 

@@ -10,7 +10,7 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 
-from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
+from common import RUNTIME_LIBRARY, compile_module, largest  # noqa: E402
 from trainc_ctypes import Comm, Runtime, Trainer  # noqa: E402
 
 

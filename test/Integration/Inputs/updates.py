@@ -13,7 +13,7 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 
-from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
+from common import RUNTIME_LIBRARY, compile_module, largest  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 UNFUSED, UNCOALESCED, UNHOISTED = (f"--disable-pass=train-{p}" for p in ("fuse-optimizer", "coalesce", "hoist-casts"))
@@ -196,9 +196,9 @@ class Problem:
                 first = first or found
                 if found[0] != first[0] or not all(equal(a, b) for a, b in zip(seen, first[1])):
                     sys.exit(f"{what}, {element}: {' '.join(options)} changes bits")
-            error = max(float(np.linalg.norm(got[n] - w[n]) / np.linalg.norm(w[n]))
+            error = largest(float(np.linalg.norm(got[n] - w[n]) / np.linalg.norm(w[n]))
                         for got, w in zip(first[1], want) for n in w)
-            off = max(abs(got - n) / max(n, 1e-300) for got, n in zip(first[0], norms))
+            off = largest(abs(got - n) / max(n, 1e-300) for got, n in zip(first[0], norms))
             print(f"{what}, {element}: parameters off by {error:.1e}, norms by {off:.1e}")
             if not (error <= bars[element] and off <= bars[element]):
                 sys.exit(f"{what}, {element}: more than {bars[element]:.1e}")

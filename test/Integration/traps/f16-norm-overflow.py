@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "Inputs"))
-from updates import UNFUSED, equal, module, parameters_of, trainer  # noqa: E402
+from updates import UNFUSED, equal, largest, module, parameters_of, trainer  # noqa: E402
 
 PRODUCT = """train.optimizer @o = sgd<lr = 0.5>
 train.param @w : tensor<64x300xf32> init(zeros) optimizer(@o)
@@ -25,7 +25,7 @@ SIZE = 20000
 
 
 def check(what, result, norm, parameters, want, bar):
-    error = max(np.linalg.norm(parameters[n] - w) / np.linalg.norm(w) for n, w in want.items())
+    error = largest(np.linalg.norm(parameters[n] - w) / np.linalg.norm(w) for n, w in want.items())
     print(f"{what}: norm {result.grad_norm:.6g} of {norm:.6g}, parameters off by {error:.1e}")
     if not (result.updated and norm > 65504 and abs(result.grad_norm / norm - 1) < bar and error < bar):
         sys.exit(f"{what}: updated {result.updated}")

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "Inputs"))
-from updates import UNCOALESCED, UNFUSED, Adam, trainer  # noqa: E402
+from updates import UNCOALESCED, UNFUSED, Adam, largest, trainer  # noqa: E402
 
 ROWS, WIDTH, BATCH, UPDATES, K, LIMIT = 11, 6, 5, 4, 2, 0.05
 MODULE = """train.optimizer @o = adam<lr = 0.01>
@@ -60,7 +60,7 @@ def main():
                 mean = {n: g / (K * BATCH) for n, g in total.items()}
                 norm = np.sqrt(sum(np.sum(g * g) for g in mean.values()))
                 p = {n: rules[n](p[n], mean[n] * LIMIT / max(norm, LIMIT)) for n in p}
-                error = max(np.linalg.norm(t.read(n) - v) / np.linalg.norm(v) for n, v in p.items())
+                error = largest(np.linalg.norm(t.read(n) - v) / np.linalg.norm(v) for n, v in p.items())
                 if not (error < 1e-12 and abs(result.grad_norm / norm - 1) < 1e-12):
                     sys.exit(f"{options}: update {update + 1}: off by {error:.1e}, norm {result.grad_norm}, not {norm}")
         print(f"{' '.join(options) or 'default'}: parameters off by {error:.1e}")

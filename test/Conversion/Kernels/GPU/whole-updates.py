@@ -109,7 +109,7 @@ def difference(trainer, lists):
         want, got = trainer.scalar(name), float(memory)
         same = want == got or (np.isnan(want) and np.isnan(got))
         if not same:
-            error = np.inf if name in COUNTS else abs(got - want) / max(abs(want), 1e-30) / BARS["f32"]
+            error = np.inf if name in COUNTS or np.isnan(want) or np.isnan(got) else abs(got - want) / max(abs(want), 1e-30) / BARS["f32"]
             worst = max(worst, (error, f"scalar {name}"))
     return worst
 
