@@ -32,12 +32,13 @@ class Ours:
     workload: str
     bf16: bool = False
     options: tuple = ()
+    wide: bool = False  # in bf16: with the residual stream in f32
 
     def note(self, side, threads):
         version = run([tool("trainc"), "--version"]).stdout.strip().splitlines()[0]
         precision = "bf16" if self.bf16 else "f32"
         if self.bf16 and ALL_WORKLOADS[self.workload].kind == "gpt":
-            precision += ", residual stream in bf16"
+            precision += f", residual stream in {'f32' if self.wide else 'bf16'}"
         note(side, " ".join([version, *self.options]), precision, threads, describe(self.workload))
 
 

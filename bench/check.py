@@ -7,8 +7,8 @@ usage: check.py right|core|passes|ranks|cpu|cuda|mesh|torch|foundation|portable 
 Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
 moved too much while it was timed) or cannot run here. The exit status is 0 only if no row is short. --json writes the
 table as it grows; --resume takes the rows that FILE has, if lib, include, runtime and tools are the same (of torch, python, too),
-and goes on into it: a row of another CPU family is measured here, too, only if --only names it.
---write puts the table into bench/results/PART.md, each row in the section of the CPU family that it was measured on.
+and goes on into it: a row of another CPU is measured here, too, only if --only names it.
+--write puts the table into bench/results/PART.md, each row in the section of the CPU that it was measured on.
 `check.py torch --quick` measures a little of that part, in minutes, without the peers.
 
 The peers' Python packages are installed into .venv-bench on first use.
@@ -408,7 +408,9 @@ def main():
     for name in a.only or []:
         if name not in names:
             p.error(f"expected one of {', '.join(names)}, got '{name}'")
-    about = dict(family=results.family(), machine=results.machine(), versions=versions())
+    if not a.quick and (stale := results.not_built()):
+        p.error(f"the build is not of these files: run scripts/build.sh ({stale})")
+    about = dict(commit=results.commit(), cpu=results.cpu(), machine=results.machine(), versions=versions())
     folders = results.OF_TORCH if a.part == "torch" else results.CODE
     report = dict(commit=results.commit(), code=results.code(folders=folders), date=datetime.date.today().isoformat(), rows=[])
     if a.resume and os.path.exists(a.resume):
@@ -418,8 +420,8 @@ def main():
             p.error(f"{a.resume} is of code {saved['code']}, not of {report['code']}")
         report.update(commit=saved["commit"], rows=saved["rows"])
     for row in rows:
-        families = [r["family"] for r in report["rows"] if r["name"] == row.name]
-        if about["family"] in families or (row.name not in a.only if a.only else families):
+        cpus = [r["cpu"] for r in report["rows"] if r["name"] == row.name]
+        if about["cpu"] in cpus or (row.name not in a.only if a.only else cpus):
             continue
         print(f"{row.name} ...", file=sys.stderr, flush=True)
         result = dict(name=row.name) | measure(row) | about

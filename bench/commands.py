@@ -10,6 +10,7 @@ from common import BUILD, ROOT, compiled
 LISTS = ["first", "next", "apply"]
 MASTER, COMPUTE = range(2)  # roles
 READ, WRITE = 1, 2
+COLLECTIVES = {3: "reduce_scatter", 4: "all_reduce", 5: "all_gather"}  # trainc_command_kind
 ELEMENT_BYTES = [4, 8, 2, 2, 1, 2, 4, 8, 1, 1]  # by dtype
 
 

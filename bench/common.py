@@ -16,7 +16,9 @@ RUNTIME_LIBRARY = os.path.join(BUILD, "lib", "libtrainc_runtime.so")
 KERNELS = os.environ.get("TRAINC_TEST_CACHE")
 sys.path.insert(0, PEERS)
 
-ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
+# What a shell may say of libraries, ours, a peer's or the limit's alone, is left out.
+ENVIRONMENT = {k: v for k, v in os.environ.items()
+               if not k.startswith(("OPENBLAS_", "OMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "ATEN_", "XLA_")) and k != "LD_PRELOAD"}
 
 
 class Failed(Exception):

@@ -1,12 +1,13 @@
-"""The tables of bench/results: a file per part of check.py, with a section per CPU family, each of one commit. A part may be measured on
-several families, some rows on each: a section has the rows of its family."""
+"""The tables of bench/results: a file per part of check.py, with a section per CPU, each of one commit of the code. A part may be measured
+on several CPUs, some rows on each: a section has the rows of its CPU."""
+import functools
 import os
 import re
 import subprocess
 from dataclasses import dataclass
 
 import audit
-from common import ROOT
+from common import BUILD, ROOT
 
 FOLDER = os.path.join(ROOT, "bench", "results")
 CODE = ("lib", "include", "runtime", "tools")  # what a table speaks of
@@ -31,13 +32,19 @@ def code(revision="HEAD", folders=CODE):
     return "-".join(tree[:8] for tree in trees) + ("-dirty" if changed else "")
 
 
+def not_built():
+    """What the build folder has to do before its programs are those of the work tree; nothing if that is so."""
+    last = (subprocess.run(["ninja", "-C", BUILD, "-n"], capture_output=True, text=True).stdout.strip().splitlines() or ["no build"])[-1]
+    return "" if "no work to do" in last else last
+
+
 def cpu_field(name):
     with open("/proc/cpuinfo") as f:
         return next(line.split(":", 1)[1].strip() for line in f if line.startswith(name))
 
 
 def family():
-    """Who made the CPU, and the vector units that decide how fast it is: two machines of one family compare."""
+    """Who made the CPU, and its vector units: machines of one family run the same code, with the same bits."""
     flags = cpu_field("flags").split()
     units = [name for name, flag in (("AVX2", "avx2"), ("AVX-512", "avx512f"), ("AVX512-BF16", "avx512_bf16"), ("AMX", "amx_tile"))
              if flag in flags]
@@ -45,20 +52,33 @@ def family():
     return f"{vendor}, {' '.join(units)}"
 
 
-def machine():
+@functools.cache
+def target_cpu():
+    """LLVM's name of this CPU."""
     text = subprocess.run(["clang-22", "-march=native", "-###", "-E", "-x", "c", "/dev/null"], capture_output=True, text=True).stderr
-    name = re.search('"-target-cpu" "([^"]+)"', text)
+    return re.search('"-target-cpu" "([^"]+)"', text)[1]
+
+
+def cpu():
+    """The family and the generation: the times of two machines compare if these are the same."""
+    vendor, units = family().split(", ")
+    return f"{vendor} {target_cpu()}, {units}"
+
+
+def machine():
     gibibytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{cpu_field('model name')}{f' ({name[1]})' if name else ''}, {len(os.sched_getaffinity(0))} CPUs, {gibibytes:.0f} GiB"
+    return f"{cpu_field('model name')}, {len(os.sched_getaffinity(0))} CPUs, {gibibytes:.0f} GiB"
 
 
 def sections(report):
-    """{heading: table} of a report, by CPU family: its rows, and who ran against whom."""
+    """{heading: table} of a report, by CPU: its rows, and who ran against whom."""
     found = {}
-    for family in dict.fromkeys(r["family"] for r in report["rows"]):
-        rows = {r["name"]: r for r in report["rows"] if r["family"] == family}
+    for of in dict.fromkeys(r["cpu"] for r in report["rows"]):
+        rows = {r["name"]: r for r in report["rows"] if r["cpu"] == of}
+        commits = {c: [name for name, r in rows.items() if r["commit"] == c] for c in dict.fromkeys(r["commit"] for r in rows.values())}
         machines, versions = (dict.fromkeys(r[fact] for r in rows.values()) for fact in ("machine", "versions"))
-        lines = [f"## {family}", "", f"Commit {report['commit']}, {report['date']}. {'; '.join(machines)}.", f"{'; '.join(versions)}.",
+        lines = [f"## {of}", "", f"Commit {report['commit']}, {report['date']}. {'; '.join(machines)}.", f"{'; '.join(versions)}.",
+                 *(f"Commit {c[:7]}, of the same code: {', '.join(names)}." for c, names in commits.items() if c != report["commit"]),
                  "", HEADER, "|---|---|---|---|"]
         for name, r in rows.items():
             cells = (f"{r['figure']} (`{name}`)", r["value"], r["bar"], r["status"])
@@ -87,23 +107,24 @@ def write(part, report):
 
 @dataclass
 class Table:
-    """A section of a file: its rows' statuses by name, and the lines of its audit."""
-    family: str
+    """A section of a file: its rows' statuses and bars by name, and the lines of its audit."""
+    cpu: str
     commit: str
     statuses: dict
+    bars: dict
     sides: list  # dicts by audit.COLUMNS
 
 
 def read(part):
-    """The Tables of the code as it is, that of this CPU family last."""
+    """The Tables of the code as it is."""
     with open(path_of(part)) as f:
         _, written = split(f.read())
     tables = [parse(heading.removeprefix("## "), text) for heading, text in written.items()]
-    return sorted((t for t in tables if code(t.commit) == code()), key=lambda t: t.family == family())
+    return [t for t in tables if code(t.commit) == code()]
 
 
-def parse(family, text):
+def parse(cpu, text):
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
-    statuses = {re.search(r"\(`([\w-]+)`\)$", cells[0])[1]: cells[-1] for cells in rows if cells[0].endswith("`)")}
+    statuses, bars = ({re.search(r"\(`([\w-]+)`\)$", cells[0])[1]: cells[i] for cells in rows if cells[0].endswith("`)")} for i in (-1, -2))
     sides = [dict(zip(audit.COLUMNS, cells)) for cells in rows if len(cells) == len(audit.COLUMNS)][1:]
-    return Table(family, re.search(r"^Commit (\S+),", text, re.M)[1], statuses, sides)
+    return Table(cpu, re.search(r"^Commit (\S+),", text, re.M)[1], statuses, bars, sides)

@@ -4,7 +4,7 @@
 usage: run_artifacts.py JOBS RESULTS
        qemu-x86_64 -cpu Haswell python run_artifacts.py JOBS RESULTS
 
-JOBS is a pickled list of dicts: `library`; `updates`, how many; `parameters`, {name: value} set before; `inputs`, {entry:
+JOBS is a pickled list of dicts: `library`; `updates`, how many; `threads`, 2 where none are given; `parameters`, {name: value} set before; `inputs`, {entry:
 {name: array}}, drawn by the ports of the step where there are none; `evals` and `gradients`, what is read in the end. RESULTS
 is a list of dicts in the same order: `losses` and `norms` of all updates, `evals` and `gradients` by name; or texts of what
 was refused. Needs NumPy alone.
@@ -29,7 +29,7 @@ def drawn(trainer, rng, ranks=1):
 
 def result_of(job, runtime):
     rng = np.random.default_rng(3)
-    with Trainer(runtime, job["library"], threads=2, seed=1) as trainer:
+    with Trainer(runtime, job["library"], threads=job.get("threads", 2), seed=1) as trainer:
         for name, value in job.get("parameters", {}).items():
             trainer.write(name, value)
         inputs = job.get("inputs", {})

@@ -20,13 +20,12 @@ import time
 import numpy as np
 
 from bound_update import check, load
-from commands import LISTS, Spans, commands
+from commands import COLLECTIVES, LISTS, Spans, commands
 from common import RUNTIME_LIBRARY
 from timing_passes import shape_of
 from trainc_ctypes import Comm, Runtime, Trainer
 from workloads import WORKLOADS
 
-COLLECTIVES = {4: "reduce_scatter", 5: "all_reduce", 6: "all_gather"}  # trainc_command_kind
 
 
 class Rank:

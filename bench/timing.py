@@ -8,6 +8,7 @@ import sys
 import threading
 
 import audit
+import results
 from common import BUILD, ENVIRONMENT, PEERS, Failed, compile_module, compiled, last_line, tool, workload_module
 from workloads import WORKLOADS, batches, initial_values, parameter_count, write_safetensors
 
@@ -73,7 +74,8 @@ class Served:
 
 def limit_program(cpu="native"):
     """The limit kernels of bench/peers, compiled for a CPU."""
-    return compiled(os.path.join(PEERS, "limit.cpp"), os.path.join(BUILD, "bench", "limit" + (cpu != "native") * f"-{cpu}"), "clang++-22",
+    name = results.target_cpu() if cpu == "native" else cpu
+    return compiled(os.path.join(PEERS, "limit.cpp"), os.path.join(BUILD, "bench", f"limit-{name}"), "clang++-22",
                     "-std=c++20", "-O3", f"-march={cpu}", "-mprefer-vector-width=512", "-ffast-math", "-fopenmp", "-lopenblas")
 
 
@@ -87,10 +89,13 @@ def peer_commands(name, *more):
             "jax": command("jax_peer.py")}
 
 
-def our_files(name, folder, *options, bf16=False):
-    """Compiles a workload; returns (.so, initial values, data), the last two as safetensors."""
+WIDE_RESIDUAL = ["--keep-f32", "nn.add", "nn.embedding"]  # keeps the residual stream in f32, as PyTorch's autocast does
+
+
+def our_files(name, folder, *options, bf16=False, more=()):
+    """Compiles a workload; returns (.so, initial values, data), the last two as safetensors. `more` are options of the generator."""
     w = WORKLOADS[name]
-    library = compile_module(workload_module(w, *precision(bf16)), os.path.join(folder, "model.so"), *options)
+    library = compile_module(workload_module(w, *precision(bf16), *more), os.path.join(folder, "model.so"), *options)
     values, data = os.path.join(folder, "values.safetensors"), os.path.join(folder, "data.safetensors")
     write_safetensors(values, dict(initial_values(w)))
     import numpy as np

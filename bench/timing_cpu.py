@@ -5,7 +5,7 @@ from statistics import median
 
 from audit import Ours
 from common import PEERS
-from timing import (ROUNDS, limit_program, moving_kernel, our_command, our_files, peer_commands, precision, steps_of,
+from timing import (ROUNDS, WIDE_RESIDUAL, limit_program, moving_kernel, our_command, our_files, peer_commands, precision, steps_of,
                     take_turns)
 from timing_update import per_round
 from workloads import WORKLOADS, flops
@@ -16,6 +16,7 @@ AMX = "amx_registers"
 AVX2 = ["env", "TRAINC_AVX2_ONLY=1", "ATEN_CPU_CAPABILITY=avx2", "ONEDNN_MAX_CPU_ISA=AVX2", "MKL_ENABLE_INSTRUCTIONS=AVX2",
         "XLA_FLAGS=--xla_cpu_max_isa=AVX2"]
 FREE = "trainc with all"  # of the processor, where 'trainc' is restricted to some
+WIDE = "trainc, residual in f32"  # beside 'trainc' in bf16, which has it in bf16
 
 
 class StepTimes:
@@ -36,7 +37,7 @@ class StepTimes:
         return per_round(self.ms[peer], self.ms["trainc"])
 
     def best_peer(self, among=None):
-        return min(among or (p for p in self.ms if p != "trainc"), key=lambda peer: median(self.ratios(peer)))
+        return min(among or (p for p in self.ms if not p.startswith("trainc")), key=lambda peer: median(self.ratios(peer)))
 
     def shares(self, peak):
         """Of each round: the step's FLOPs per second over those of a kernel."""
@@ -50,12 +51,19 @@ def ort_command(name):
 
 def time_step(name, folder, bf16=False, rounds=ROUNDS, options=(), peaks=False, more=None, held=()):
     """StepTimes of a workload. With `peaks` the limit includes the peaks of arithmetic; `more` are other peers {name: command}.
-    The words `held` stand before our command and those of peers, and ours takes its turn without them, too, as FREE."""
+    The words `held` stand before our command and those of peers, and ours takes its turn without them, too, as FREE. A transformer in
+    bf16 takes its turn with the peers' residual stream, too, as WIDE."""
     ours = [*our_command(our_files(name, folder, *options, bf16=bf16)), "--serve"]
     peers = {peer: [*held, *c, "--serve"] for peer, c in peer_commands(name, *precision(bf16)).items()}
-    commands = {"trainc": [*held, *ours], **({FREE: ours} if held else {}), **peers, **(more or {}),
+    beside = {FREE: ours} if held else {}
+    if bf16 and WORKLOADS[name].kind == "gpt":
+        place = os.path.join(folder, "wide")
+        os.makedirs(place)
+        beside[WIDE] = [*held, *our_command(our_files(name, place, *options, bf16=True, more=WIDE_RESIDUAL)), "--serve"]
+    commands = {"trainc": [*held, *ours], **beside, **peers, **(more or {}),
                 "limit": [limit_program(), "serve", moving_kernel(name), *(["registers"] if peaks else [])]}
     ready = {}
-    ours = Ours(name, bf16, (*options, *(f"({word})" for word in held if "=" in word)))
-    times = take_turns(commands, folder, rounds, steps_of(name), ready, ours=ours)
+    noted = {"trainc": Ours(name, bf16, (*options, *(f"({word})" for word in held if "=" in word))), FREE: Ours(name, bf16, tuple(options)),
+             WIDE: Ours(name, bf16, tuple(options), wide=True)}
+    times = take_turns(commands, folder, rounds, steps_of(name), ready, ours=noted)
     return StepTimes(name, bf16, times, ready["limit"]["limits"])

@@ -81,9 +81,9 @@ if w.kind == "optimizer":
 else:
     once, compile_s = run.train()
     losses = [float(once()) for _ in range(CHECKED_STEPS)]
+SETTINGS = f"jax {jax.__version__}, optax {optax.__version__}, one jit, donated state, XLA_FLAGS '{os.environ.get('XLA_FLAGS', '')}'"
 if a.serve:
-    measure.serve("jax", a, losses, once, settings=f"jax {jax.__version__}, optax {optax.__version__}, one jit, donated state,"
-                  f" XLA_FLAGS '{os.environ.get('XLA_FLAGS', '')}'",
+    measure.serve("jax", a, losses, once, settings=SETTINGS,
                   precision="bf16, residual stream in bf16" if a.bf16 and w.kind == "gpt" else None)
 measure.step_peak_rss_mb(reset=True)
 foreign = measure.Foreign()
@@ -95,4 +95,4 @@ if w.kind != "optimizer":
     once, _ = run.optimize(jax.tree.map(lambda v: jnp.full_like(v, 1e-3), run.params))
     timed(once, 3)
     opt = timed(once, min(a.steps, 200))
-measure.report("jax", a, times, opt, compile_s, losses, foreign, step_rss, peak)
+measure.report("jax", a, times, opt, compile_s, losses, foreign, step_rss, peak, settings=SETTINGS)

@@ -114,11 +114,11 @@ def serve(peer, a, loss, step, wait=None, *, settings, precision=None, data=None
     raise SystemExit
 
 
-def report(peer, a, step_s, optimizer_s, compile_s, loss, foreign, step_rss, peak_rss=None):
+def report(peer, a, step_s, optimizer_s, compile_s, loss, foreign, step_rss, peak_rss=None, *, settings):
     ms = [t * 1e3 for t in step_s]
     print(json.dumps(dict(
         peer=peer, workload=a.workload, dtype="bf16" if a.bf16 else "f32", threads=a.threads, steps=len(ms),
         step_ms_min=round(min(ms), 5), step_ms_median=round(statistics.median(ms), 5),
         optimizer_ms_min=round(min(optimizer_s) * 1e3, 5) if optimizer_s else None, compile_s=round(compile_s, 2),
         peak_rss_mb=round(peak_rss or peak_rss_mb()), step_rss_mb=round(step_rss), foreign_cores=foreign,
-        loss=[float(f"{x:.9g}") for x in loss])), flush=True)
+        loss=[float(f"{x:.9g}") for x in loss], settings=settings)), flush=True)

@@ -60,11 +60,11 @@ def timed():
 
 times, updates = [], []
 losses = [timed() for _ in range(CHECKED_STEPS)]
+SETTINGS = f"onnxruntime-training {metadata.version('onnxruntime-training')}, on-device training API"
 if a.serve:
-    measure.serve("onnxruntime-training", a, losses, timed,
-                  settings=f"onnxruntime-training {metadata.version('onnxruntime-training')}, on-device training API")
+    measure.serve("onnxruntime-training", a, losses, timed, settings=SETTINGS)
 measure.step_peak_rss_mb(reset=True)
 foreign, times, updates = measure.Foreign(), [], []
 for _ in range(a.steps):
     timed()
-measure.report("onnxruntime-training", a, times, updates, compile_s, losses, foreign.cores(), measure.step_peak_rss_mb())
+measure.report("onnxruntime-training", a, times, updates, compile_s, losses, foreign.cores(), measure.step_peak_rss_mb(), settings=SETTINGS)

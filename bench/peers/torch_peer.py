@@ -145,4 +145,4 @@ def time_optimizer():
 
 
 times, opt, compile_s, losses, foreign = (time_optimizer if w.kind == "optimizer" else time_training)()
-measure.report(NAME, a, times, opt, compile_s, losses, foreign, measure.step_peak_rss_mb())
+measure.report(NAME, a, times, opt, compile_s, losses, foreign, measure.step_peak_rss_mb(), settings=SETTINGS)

@@ -8,7 +8,8 @@ from statistics import median
 
 from common import PEERS, Failed
 from rows import Outcome, Row, judge_ratios, worst
-from timing_cpu import AMX, AVX2, FREE, PEAKS, ort_command, time_step
+from timing_cpu import AMX, AVX2, FREE, PEAKS, WIDE, ort_command, time_step
+from timing_update import per_round
 
 ORT = "onnx runtime"
 PIECES = 6  # products of bf16 that make one of f32 on AMX
@@ -46,6 +47,9 @@ class Bar:
     def measure(self, folder):
         times = time_step(self.workload, folder, self.bf16, peaks=self.share is not None)
         notes, statuses = against_peers(times, self.faster)
+        if WIDE in times.ms:
+            wide = per_round(times.ms[times.best_peer()], times.ms[WIDE])
+            notes.append(f"{median(wide):.2f}x with the residual stream in f32, as PyTorch has it")
         if self.share:
             shares = times.shares(peak_of(times))
             statuses.append(judge_ratios(shares, lambda r: r >= self.share, times.moved))

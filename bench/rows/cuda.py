@@ -6,10 +6,12 @@ import re
 import sys
 import time
 
+import results
 from common import BUILD, ENVIRONMENT, ROOT, compile_module, generate, last_line, run, tool, workload_module
 from pass_tests import LIT
 from rows import Outcome, judge
 from rows.traps import outcome
+from timing_cuda import has_device
 from workloads import WORKLOADS
 
 TEST = os.path.join(ROOT, "test")
@@ -157,5 +159,16 @@ def no_gpu(folder):
 
 
 def on_a_gpu(folder):
-    tables = sorted(os.path.basename(path) for path in glob.glob(os.path.join(ROOT, "bench", "results", "cuda-*.md")))
-    return Outcome(f"of devices: {', '.join(tables) or 'none'}", "cannot run here (no GPU)")
+    """What the tables say that run.py of a pack has written on devices; where there is a device, one must be of this code."""
+    notes, good = [], False
+    for path in sorted(glob.glob(os.path.join(results.FOLDER, "cuda-*.md"))):
+        with open(path) as f:
+            text = f.read()
+        commit = re.search(r"at commit (\w+)", text)[1]
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+        short = [cells[0] for cells in rows if cells[-1] == "short"]
+        current = results.code(commit) == results.code()
+        good |= current and not short
+        notes.append(f"{os.path.basename(path)} of {commit[:7]}{', older code' * (not current)}: {', '.join(short) or 'nothing'} short")
+    said = "; ".join(notes) or "no table of a device"
+    return judge(good, said) if has_device() else Outcome(said, "cannot run here (no GPU)")

@@ -2,15 +2,15 @@
 import json
 import os
 from dataclasses import replace
-from statistics import geometric_mean, median
+from statistics import median
 
 import audit
 import results as tables
 from common import ENVIRONMENT, compile_module, generate, run, tool, workload_module, write_npy
 from rows import Outcome, judge_ratios, worst
 from rows.cpu_steps import PIECES, against_peers
-from rows.pytorch import STEPS, against_best, for_each_model, peaks_of, step_of, timed
-from timing import STEADY, limit_program, our_command, our_files, precision, steps_of, take_turns
+from rows.pytorch import STEPS, for_each_model, group, peaks_of, step_of, timed
+from timing import limit_program, our_command, our_files, precision, steps_of, take_turns
 from timing_cpu import AMX, AVX2, time_step
 from timing_update import per_round
 from workloads import WORKLOADS
@@ -108,20 +108,6 @@ def share(folder):
 
 TRANSFORMERS = ("gpt2", "bert-base", "llama-100m", "vit-b-16")
 CNNS = ("resnet18", "resnet50", "convnext-t", "mobilenetv3", "efficientnet-b0", "unet")
-
-
-def group(times, models, mean_bar, least_bar):
-    """(notes, statuses) of the models' ratios to their best peers."""
-    notes, statuses, reached, moved = [], [], [], 1.0
-    for model in models:
-        note, ratios, drift = against_best(model, times[model])
-        notes.append(note)
-        reached.append(median(ratios))
-        moved = max(moved, drift)
-        statuses.append(judge_ratios(ratios, lambda r: r >= least_bar, drift))
-    mean = geometric_mean(reached)
-    statuses.append("ok" if mean >= mean_bar else "too noisy" if moved > STEADY else "short")
-    return [f"mean {mean:.2f}x (bar {mean_bar}x, each {least_bar}x)", *notes], statuses
 
 
 def peers_avx2(folder):

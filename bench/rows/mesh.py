@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 
 import alignment
-from commands import COMPUTE, MASTER, Event, arenas
+from commands import COLLECTIVES, COMPUTE, MASTER, Event, arenas
 from common import ENVIRONMENT, ROOT, compile_module, largest, run, tool, workload_module
 from rows import Outcome, judge, judge_ratios, worst
 from rows.ranks import ALL_MODES, CHAR, elements, formula, library_of, run_ranks
@@ -202,7 +202,6 @@ def held_bytes(rank):
 # Collectives.
 
 MICRO_STEPS = 4
-KINDS = {3: "reduce_scatter", 4: "all_reduce", 5: "all_gather"}  # by trainc_command_kind
 
 
 class Axis(ctypes.Structure):
@@ -228,12 +227,12 @@ def counted(rank):
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Event))
     def observe(_, event):
         command = event.contents.command.contents
-        if not event.contents.end and command.kind in KINDS:
+        if not event.contents.end and command.kind in COLLECTIVES:
             detail = Detail.from_address(command.detail)
             if detail.phase != 1:  # what is started apart counts where it is waited for
                 pieces = prod(axis.size for i, axis in enumerate(mesh) if detail.piece_axes >> i & 1)
                 last = command.operands[command.num_operands - 1]
-                found[-1][KINDS[command.kind], named(detail.axes), last.bytes // pieces] += 1
+                found[-1][COLLECTIVES[command.kind], named(detail.axes), last.bytes // pieces] += 1
         return 0
 
     x, before = np.ones((4, CHAR.tokens), "i4"), list(rank.comm.info().collectives)
@@ -248,7 +247,7 @@ def counted(rank):
         if arena.role == (MERGED if MERGED in roles else GRADIENT):
             split = ".model" in arena.name.decode()
             buckets.update((split, arena.buckets[i].bytes) for i in range(arena.num_buckets))
-    return found, buckets, gathered_buckets(t), dict(zip(KINDS.values(), (a - b for a, b in zip(after, before))))
+    return found, buckets, gathered_buckets(t), dict(zip(COLLECTIVES.values(), (a - b for a, b in zip(after, before))))
 
 
 def uses():
@@ -316,7 +315,7 @@ def is_norm(key, buckets):
     """Whether it gathers the sums of squares of blocks of 4096 gradients, in f64; the last block of a tensor may be shorter."""
     kind, _, size = key
     blocks = sum(bytes // 4 // 4096 * count for (_, bytes), count in buckets.items())
-    return kind == "all_gather" and SMALL <= size and abs(size / 8 / blocks - 1) < 0.05
+    return kind == "all_gather" and SMALL <= size and abs(size / 8 - blocks) < 0.05 * blocks
 
 
 def collectives(folder):

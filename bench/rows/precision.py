@@ -3,13 +3,16 @@ import json
 import os
 import sys
 from dataclasses import replace
+from importlib import metadata
 
 import numpy as np
 
+import audit
 from common import ENVIRONMENT, PEERS, ROOT, Failed, compile_module, largest, run, workload_module
 from losses import BAR, state_digest, updates_of
 from rows import judge
-from workloads import CHECKED_STEPS, WORKLOADS, batches, initial_values, write_safetensors
+from timing import WIDE_RESIDUAL
+from workloads import CHECKED_STEPS, WORKLOADS, batches, describe, initial_values, write_safetensors
 
 # How many parameters and batches each is trained with in bf16: rounding grows as it likes on the way down, by a factor of 2
 # from one to the other, and a peer's mean of three by 1.5. One of gpt2-124m takes JAX six minutes.
@@ -17,13 +20,16 @@ TRAININGS = {"gpt2-124m": 1, "gpt-char": 3, "many-small": 12}
 UPDATES, THREADS, FARTHER = 20, (2, 1, 3), 1.5
 # By the type of the residual stream between layers: how the generators ask for it. --bf16 alone is what a user gets.
 DEFAULT = "bf16"
-OURS = {"bf16": ["--bf16"], "f32": ["--bf16", "--keep-f32", "nn.add", "nn.embedding"]}
+OURS = {"bf16": ["--bf16"], "f32": ["--bf16", *WIDE_RESIDUAL]}
 PEERS_OWN = {"jax": "bf16", "torch": "f32"}  # what the peers that are timed have
 NUMBERS = ("loss", "gradient_norm")
 
 
 def by_peer(name, w, kind, folder):
     """The arrays that bench/oracle/updates.py writes."""
+    peer, compute, *residual = kind.split("-")
+    audit.note(peer, f"{peer} {metadata.version(peer)}", ", residual stream in ".join([compute, *residual]), len(os.sched_getaffinity(0)),
+               describe(name))
     path = os.path.join(folder, f"{name}-{w.seed}-{kind}.npz")
     run([sys.executable, os.path.join(ROOT, "bench", "oracle", "updates.py"), name, str(w.seed), kind, str(UPDATES), path],
         timeout=1800, env={**ENVIRONMENT, "PYTHONPATH": os.path.join(ROOT, "bench")})
@@ -102,6 +108,8 @@ def updates(folder):
     notes, good = [], True
     for name, trainings in TRAININGS.items():
         all_found = []
+        for residual in (None, *OURS):
+            audit.Ours(name, residual is not None, wide=residual == "f32").note("trainc", len(os.sched_getaffinity(0)))
         for i in range(trainings):
             w = replace(WORKLOADS[name], seed=WORKLOADS[name].seed + 100 * i)
             exact = by_peer(name, w, "jax-f64", folder)

@@ -8,7 +8,7 @@ import audit
 import results as tables
 from common import BUILD, ENVIRONMENT, ROOT, Failed, largest, last_line, run
 from rows import Outcome, judge, judge_ratios, worst
-from timing import STEADY, limit_program, take_turns
+from timing import limit_program, take_turns
 from pass_tests import lit_codes
 
 PYTHON = os.path.join(ROOT, ".venv-torch", "bin", "python")
@@ -233,17 +233,17 @@ def step_of(model, by, *options):
 
 
 def for_each_model(name, measure, models=TRANSFORMERS + OTHERS, anywhere=False):
-    """{model: measure(model)}. Those that a run of this code had on this CPU family when it was cut off are not measured again; with
-    `anywhere` nor those that it had on another family, of which audit says so."""
+    """{model: measure(model)}. Those that a run of this code had on this CPU when it was cut off are not measured again; with `anywhere`
+    nor those that it had on another CPU, of which audit says so."""
     path = os.path.join(tables.FOLDER, "rows", f"models-{name}.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    found = dict(code=tables.code(), models={})
+    found = dict(code=tables.code(folders=tables.OF_TORCH), models={})
     if os.path.exists(path):
         with open(path) as f:
             saved = json.load(f)
         if saved["code"] == found["code"]:
             found = saved
-    results, here = {}, tables.family()
+    results, here = {}, tables.cpu()
     for model in models:
         known = found["models"].setdefault(model, {})
         if here not in known and not (anywhere and known):
@@ -252,10 +252,10 @@ def for_each_model(name, measure, models=TRANSFORMERS + OTHERS, anywhere=False):
             known[here] = dict(result=result, sides=[side for side in audit.sides() if side not in before])
             with open(path, "w") as f:
                 json.dump(found, f)
-        family = here if here in known else next(iter(known))
-        for side, settings, *more in known[family]["sides"]:
-            audit.note(side, settings if family == here else f"{settings}; on {family}", *more)
-        results[model] = known[family]["result"]
+        cpu = here if here in known else next(iter(known))
+        for side, settings, *more in known[cpu]["sides"]:
+            audit.note(side, settings if cpu == here else f"{settings}; on {cpu}", *more)
+        results[model] = known[cpu]["result"]
     os.remove(path)
     return results
 
@@ -269,8 +269,9 @@ def timed(model, folder, ours=(), held=()):
     commands["limit"] = [limit_program(), "serve", "sgemm_char_fc"]
     times = {name: parts["step_ms"] for name, parts in
              take_turns(commands, folder, ROUNDS, STEPS, failed=failed, limit=LIMIT).items()}
-    if "trainc" not in times or not set(times) & set(PEERS):
-        raise Failed(f"{model}: {'; '.join(f'{name}: {why}' for name, why in failed.items())}")
+    broken = [f"{name}: {why}" for name, why in failed.items() if "no answer after" not in why]
+    if broken or "trainc" not in times or not set(times) & set(PEERS):
+        raise Failed(f"{model}: {'; '.join(broken or failed.values())}")
     limit = times.pop("limit")
     ratios = {peer: [p / t for p, t in zip(ms, times["trainc"])] for peer, ms in times.items() if peer != "trainc"}
     return ratios, median(times["trainc"]), max(limit) / min(limit), failed
@@ -284,20 +285,25 @@ def against_best(model, timing):
             + "".join(f", {peer} failed: {why}" for peer, why in failed.items()), ratios[best], drift)
 
 
-def speed(folder):
-    """Each model's ratio is to its best peer; the mean over transformers is judged, and that none is slower than a peer."""
+def group(times, models, mean_bar, least_bar):
+    """(notes, statuses) of the models' ratios to their best peers, and of their geometric mean in each round."""
     notes, statuses, reached, moved = [], [], [], 1.0
-    for model, timing in for_each_model("speed", lambda model: timed(model, folder)).items():
-        note, ratios, drift = against_best(model, timing)
+    for model in models:
+        note, ratios, drift = against_best(model, times[model])
         notes.append(note)
-        if model in TRANSFORMERS:
-            reached.append(median(ratios))
-            moved = max(moved, drift)
-            statuses.append(judge_ratios(ratios, lambda r: r >= 1.0, drift))
-    unit = next(unit for unit in FASTER if unit in tables.family())
-    overall = geometric_mean(reached)
-    statuses.append("ok" if overall >= FASTER[unit] else "too noisy" if moved > STEADY else "short")
-    return Outcome(f"transformers {overall:.2f}x (bar of {unit}: {FASTER[unit]}x); {'; '.join(notes)}", worst(statuses))
+        reached.append(ratios)
+        moved = max(moved, drift)
+        statuses.append(judge_ratios(ratios, lambda r: r >= least_bar, drift))
+    means = [geometric_mean(round) for round in zip(*reached)]
+    statuses.append(judge_ratios(means, lambda mean: mean >= mean_bar, moved))
+    return [f"mean {median(means):.2f}x (bar {mean_bar}x, each {least_bar}x)", *notes], statuses
+
+
+def speed(folder):
+    """The mean over transformers is judged, and that none is slower than a peer; of the others the ratios are printed."""
+    times = for_each_model("speed", lambda model: timed(model, folder))
+    notes, statuses = group(times, TRANSFORMERS, FASTER[next(unit for unit in FASTER if unit in tables.family())], 1.0)
+    return Outcome("; ".join([f"transformers {notes[0]}", *notes[1:], *(against_best(m, times[m])[0] for m in OTHERS)]), worst(statuses))
 
 
 def peaks_of(model):

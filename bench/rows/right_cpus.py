@@ -19,6 +19,7 @@ UPDATES = 5
 # Of losses and gradient norms, and of results and gradients of an op (test/Integration/gradients.py).
 BARS = {"f32": 1e-4, "bf16": 2**-7, "f16": 2**-10}
 WORSE = 1.5
+PORTABLE = ("f32", "bf16")
 # An op of each family; what JAX says of all their cases that are small.
 FAMILIES = {"pointwise": "gelu", "linear": "linear", "reduction": "reduce", "norm": "layer_norm", "softmax": "softmax",
             "loss": "cross_entropy", "attention": "attention", "embedding": "embedding", "gather": "gather",
@@ -148,6 +149,23 @@ def check_examples(check, targets, folder, emulated=False):
         check.add(f"examples in {element}", name, error, BARS[element])
 
 
+def check_bits(check, targets, folder):
+    """Losses and norms of the examples with --portable-bits: equal for all targets and on 1, 2 and 3 threads."""
+    cases = [(model, element, target, emulated) for model in EXAMPLES for element in PORTABLE
+             for target, emulated in [*((target, False) for target in targets), ("haswell", True)]]
+    libraries = in_parallel(lambda c: compiled(example_text(*c[:2]), os.path.join(folder, f"{'-'.join(c[:3])}-{c[3]}.so"), c[2],
+                                               "--portable-bits"), cases)
+    found = {}
+    for emulated in (False, True):
+        runs = [(case, threads, {"library": library, "updates": UPDATES, "threads": threads}) for case, library in zip(cases, libraries)
+                if case[3] == emulated for threads in ((1, 2, 3) if case[2] == targets[0] and not emulated else (2,))]
+        for (case, threads, _), result in zip(runs, results_of([job for *_, job in runs], folder, emulated)):
+            bits = result if isinstance(result, str) else (result["losses"].tobytes(), result["norms"].tobytes())
+            name = f"{case[0]} in {case[1]} for {case[2]}{' emulated' * emulated} on {threads} threads"
+            equal = not isinstance(bits, str) and bits == found.setdefault(case[:2], bits)
+            check.add("portable bits", name, 0.0 if equal else float("inf"), 0.0)
+
+
 def check_workloads(check, targets, folder, names):
     """Losses and norms in f32 against JAX in f64, from the same initial values."""
     import json
@@ -249,6 +267,7 @@ def targets_right(folder, workloads=tuple(WORKLOADS), families=tuple(FAMILIES), 
     check_workloads(check, targets, folder, workloads)
     check_families(check, [targets[0], targets[-1]], folder, chosen)
     begin = time.monotonic()
+    check_bits(check, targets, folder)
     check_examples(check, ["haswell"], folder, emulated=True)
     check_families(check, ["haswell"], folder, chosen, emulated=True)
     compilers = {"gemm.c": ["clang-22", "-std=c11"], "pool.cpp": ["clang++-22", "-std=c++20"]}

@@ -1,14 +1,16 @@
 """Rows on time and memory."""
 import json
+import math
 import os
 import statistics
 import time
 
-from common import PEERS, Failed, compile_module, generate, run, tool, workload_module
+import audit
+from common import PEERS, Failed, compile_module, generate, largest, run, tool, workload_module
 from rows import Outcome, judge, judge_ratios, worst
 from run import SUITES
 from timing import Served, movement, our_command, our_files, peer_commands, ratios, time_workload
-from workloads import WORKLOADS
+from workloads import WORKLOADS, describe
 
 FASTER = 1.3
 
@@ -59,7 +61,7 @@ def measured_mb(command, folder, steps=3):
 def growth(peaks):
     """How much more each doubling of T adds than the one before: 2 if linear, 4 if quadratic."""
     added = [b - a for a, b in zip(peaks, peaks[1:])]
-    return max(b / a for a, b in zip(added, added[1:]))
+    return largest(b / a if a > 0 else math.inf for a, b in zip(added, added[1:]))
 
 
 def attention_memory(folder):
@@ -96,9 +98,13 @@ def compile_time(folder):
 
 
 def reports_of_peers(name, *options, peers=None):
-    """What each peer, or those that are named, prints of a workload when it does not serve."""
-    return {peer: json.loads(run([*command, *options], cwd=PEERS).stdout.splitlines()[-1])
-            for peer, command in peer_commands(name).items() if peers is None or peer in peers}
+    """What each peer, or those that are named, prints of a workload when it does not serve. All sides are noted."""
+    audit.Ours(name).note("trainc", len(os.sched_getaffinity(0)))
+    reports = {peer: json.loads(run([*command, *options], cwd=PEERS).stdout.splitlines()[-1])
+               for peer, command in peer_commands(name).items() if peers is None or peer in peers}
+    for peer, report in reports.items():
+        audit.note(peer, report["settings"], report["dtype"], report["threads"], describe(WORKLOADS[name]))
+    return reports
 
 
 def memory_of(name, folder):
