@@ -264,7 +264,7 @@ def torch_rows():
             " each way to draw is the definition's", pytorch.tests("torch-operations.py", "torch-traps.py", "torch-attention.py", "torch-tensors.py",
                                                                   "torch-random.py")),
         Row("optimizers", "optimizers", "each x flags x schedulers, 50 updates; 10 updates in torch + 10 here against 20 in torch, and back:"
-            " f64 1e-10", pytorch.tests("torch-optimizers.py")),
+            " f64 1e-10", pytorch.tests("torch-optimizers.py", "torch-schedulers.py")),
         Row("shapes", "shapes", "an epoch with a short last batch and 4 length buckets: PyTorch's losses; memory <= 1.02 x of the largest"
             " shape", pytorch.tests("torch-shapes.py")),
         Row("random-graphs", "random graphs", "2,000 of ATen operations x types x broadcasting, gradients too: f64 1e-9; f32 no farther from"

@@ -4,7 +4,7 @@
 usage: load_step.py FOLDER THREADS
 
 FOLDER has step.so, weights.safetensors and batch.json, a list of names; NAME.npy of each. Prints a line of JSON: the peak of the
-resident set in MB over three steps, and the loss.
+resident set in MB over three steps, that after the imports, and the losses.
 """
 import json
 import os
@@ -24,13 +24,14 @@ import trainc  # noqa: E402
 
 def main():
     folder, threads = sys.argv[1], int(sys.argv[2])
+    imports = measure.step_peak_rss_mb()
     with open(os.path.join(folder, "batch.json")) as f:
         batch = {name: np.load(os.path.join(folder, f"{name}.npy")) for name in json.load(f)}
     step = trainc.load(os.path.join(folder, "step.so"), os.path.join(folder, "weights.safetensors"), threads=threads)
     losses = [step(**batch).loss for _ in range(3)]
     measure.step_peak_rss_mb(reset=True)
     losses += [step(**batch).loss for _ in range(3)]
-    print(json.dumps(dict(peak_mb=measure.step_peak_rss_mb(), loss=losses)))
+    print(json.dumps(dict(peak_mb=measure.step_peak_rss_mb(), imports_mb=imports, loss=losses)))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 usage: model_step.py MODEL trainc|eager|compile|max-autotune [--threads N] [--bf16] [--target-cpu CPU] (--serve | --memory | --work)
 
 --serve times N steps for each line N of standard input, as the peers do. --memory prints a line of JSON: the peak of the
-resident set in MB over three steps, the parameters, and the losses; of trainc also the peak of a process that loads the
+resident set in MB over three steps, that after the imports, the parameters, and the losses; of trainc also the peak of a process that loads the
 artifact and has no PyTorch (load_step.py). --work prints trainc's report of what the step has to compute and move.
 Runs in .venv-torch.
 """
@@ -56,6 +56,7 @@ import torch  # noqa: E402  (after the threads are pinned)
 from models import full, loss_of  # noqa: E402
 
 torch.set_num_threads(a.threads)
+imports_mb = measure.step_peak_rss_mb()
 
 
 def by_trainc(example):
@@ -122,7 +123,8 @@ def main():
     measure.step_peak_rss_mb(reset=True)
     for _ in range(STEPS):
         losses.append(step())
-    print(json.dumps(dict(peak_mb=measure.step_peak_rss_mb(), parameters=parameters, loss=losses, settings=settings, **apart)))
+    print(json.dumps(dict(peak_mb=measure.step_peak_rss_mb(), imports_mb=imports_mb, parameters=parameters, loss=losses,
+                          settings=settings, **apart)))
 
 
 if __name__ == "__main__":
