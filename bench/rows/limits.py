@@ -77,7 +77,7 @@ def limit_ms(work, round_ms, amounts, unit):
 
 
 def shares(name, unit, folder, rounds=5):
-    """(shares of the limit in each round, milliseconds of ours, its work, how far the copy moved)."""
+    """(shares of the limit in each round, milliseconds of ours, its work, how far the limit moved)."""
     cpu, held, limit_cpu = levels()[unit]
     command, work = limited_command(name, cpu, os.path.join(folder, f"{name}-{unit}"))
     ready, steps = {}, steps_of(name.removesuffix("-bf16")) if name.removesuffix("-bf16") in WORKLOADS else STEPS
@@ -86,7 +86,7 @@ def shares(name, unit, folder, rounds=5):
                        if name.removesuffix("-bf16") in WORKLOADS else None)
     amounts, ours, limit = ready["limit"]["limits"], times["trainc"]["step_ms"], times["limit"]
     limits = [limit_ms(work, {k: limit[k][i] for k in amounts}, amounts, unit) for i in range(len(ours))]
-    return per_round(limits, ours), median(ours), median(limits), work, max(limit["fma_registers"]) / min(limit["fma_registers"])
+    return per_round(limits, ours), median(ours), median(limits), work, max(max(limit[k]) / min(limit[k]) for k in ("fma_registers", "copy"))
 
 
 def share(folder):

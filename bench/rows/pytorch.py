@@ -16,11 +16,11 @@ AGREES = ("agrees", "agrees in f64")
 TESTS = os.path.join(ROOT, "test", "Python")
 
 
-def in_torch(*command, timeout=3 * 3600, check=True, python=PYTHON):
+def in_torch(*command, timeout=3 * 3600, check=True, python=PYTHON, **options):
     """A program of bench/ in the environment of PyTorch."""
     if not os.path.exists(python):
         raise Failed("there is no .venv-torch: run scripts/setup.sh --torch")
-    return run([python, "-W", "ignore", *command], timeout=timeout, check=check, env={**ENVIRONMENT, "TRAINC_BUILD": BUILD})
+    return run([python, "-W", "ignore", *command], timeout=timeout, check=check, env={**ENVIRONMENT, "TRAINC_BUILD": BUILD}, **options)
 
 
 def corpus_results(*models):
@@ -62,6 +62,9 @@ def few_models(folder):
 
 
 def agreement(folder):
+    """Five of PyTorch's results, drawn by the commit's hash, are made anew."""
+    draw = str(int(tables.git("rev-parse", "HEAD")[:8], 16))
+    anew = in_torch("-m", "models.reference", "--check", "5", draw, cwd=os.path.join(ROOT, "bench"), check=False)
     results = {name: r for name, r in corpus_results().items() if r["status"] in (*AGREES, "wrong")}
     drawn = [r["drawn"] for r in results.values() if "drawn" in r]
     ill = {name: r for name, r in results.items() if r.get("drawn", 0.0) > 1}
@@ -75,7 +78,8 @@ def agreement(folder):
              " that are off by a rounding" for name, r in apart.items()]
     text += [f"{name}, with dropout and noise: {r['drawn']:.1f} of the bar, PyTorch's own {r['drawn_moves']:.1f} from starts that are off by a"
              " rounding" for name, r in ill.items()]
-    return judge(not named(results, "wrong") and not apart and not ill, "; ".join(text))
+    text.append("5 results of PyTorch made anew are equal" if not anew.returncode else f"results made anew differ: {last_line(anew.stdout)}")
+    return judge(not named(results, "wrong") and not apart and not ill and not anew.returncode, "; ".join(text))
 
 
 EARLIER = ("2.14", "2.13")  # of bench/models/requirements-VERSION.txt
@@ -180,18 +184,17 @@ import torch, trainc, trainc.torch, transformers
 torch.manual_seed(0)
 model = transformers.GPT2LMHeadModel(transformers.GPT2Config())
 ids = torch.randint(0, 50257, (1, 256))
-for _ in range(2):
-    begin = time.perf_counter()
-    exported = trainc.torch.export(model, dict(input_ids=ids, labels=ids))
-    trainc.compile(exported, {output!r}, cache_dir={cache!r})
-    print(time.perf_counter() - begin)
+begin = time.perf_counter()
+exported = trainc.torch.export(model, dict(input_ids=ids, labels=ids))
+trainc.compile(exported, {output!r}, cache_dir={cache!r})
+print(time.perf_counter() - begin)
 """
 
 
 def way(folder):
     program = WAY.format(python=os.path.join(ROOT, "python"), bench=os.path.join(ROOT, "bench"), output=os.path.join(folder, "gpt2.so"),
                          cache=os.path.join(folder, "cache"))
-    cold, warm = map(float, in_torch("-c", program).stdout.split())
+    cold, warm = (float(in_torch("-c", program).stdout) for _ in range(2))
     return judge(cold <= 12 and warm <= 3, f"GPT-2 small, 1 x 256: {cold:.1f} s, again from the cache {warm:.1f} s")
 
 
