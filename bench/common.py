@@ -3,8 +3,10 @@
 TRAINC_BUILD names the build folder (default: build). Everything else is relative to the repository. Tests set TRAINC_TEST_CACHE, a folder in
 which the compiler keeps kernels.
 """
+import functools
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -57,6 +59,13 @@ def run(command, timeout=600, check=True, input=None, **options):
 def shown(command):
     words = [os.path.relpath(w, ROOT) if w.startswith(ROOT + os.sep) else w for w in command]
     return " ".join(words[:4]) + (" ..." if len(words) > 4 else "")
+
+
+@functools.cache
+def target_cpu():
+    """LLVM's name of this CPU."""
+    text = run(["clang-22", "-march=native", "-###", "-E", "-x", "c", "/dev/null"]).stderr
+    return re.search('"-target-cpu" "([^"]+)"', text)[1]
 
 
 def last_line(text):

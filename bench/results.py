@@ -1,13 +1,12 @@
 """The tables of bench/results: a file per part of check.py, with a section per CPU, each of one commit of the code. A part may be measured
 on several CPUs, some rows on each: a section has the rows of its CPU."""
-import functools
 import os
 import re
 import subprocess
 from dataclasses import dataclass
 
 import audit
-from common import BUILD, ROOT
+from common import BUILD, ROOT, target_cpu
 
 FOLDER = os.path.join(ROOT, "bench", "results")
 CODE = ("lib", "include", "runtime", "tools")  # what a table speaks of
@@ -50,13 +49,6 @@ def family():
              if flag in flags]
     vendor = dict(GenuineIntel="Intel", AuthenticAMD="AMD").get(cpu_field("vendor_id"), cpu_field("vendor_id"))
     return f"{vendor}, {' '.join(units)}"
-
-
-@functools.cache
-def target_cpu():
-    """LLVM's name of this CPU."""
-    text = subprocess.run(["clang-22", "-march=native", "-###", "-E", "-x", "c", "/dev/null"], capture_output=True, text=True).stderr
-    return re.search('"-target-cpu" "([^"]+)"', text)[1]
 
 
 def cpu():

@@ -8,8 +8,7 @@ import sys
 import threading
 
 import audit
-import results
-from common import BUILD, ENVIRONMENT, PEERS, Failed, compile_module, compiled, last_line, tool, workload_module
+from common import BUILD, ENVIRONMENT, PEERS, Failed, compile_module, compiled, last_line, target_cpu, tool, workload_module
 from workloads import WORKLOADS, batches, initial_values, parameter_count, write_safetensors
 
 ROUNDS = 5
@@ -74,7 +73,7 @@ class Served:
 
 def limit_program(cpu="native"):
     """The limit kernels of bench/peers, compiled for a CPU."""
-    name = results.target_cpu() if cpu == "native" else cpu
+    name = target_cpu() if cpu == "native" else cpu
     return compiled(os.path.join(PEERS, "limit.cpp"), os.path.join(BUILD, "bench", f"limit-{name}"), "clang++-22",
                     "-std=c++20", "-O3", f"-march={cpu}", "-mprefer-vector-width=512", "-ffast-math", "-fopenmp", "-lopenblas")
 

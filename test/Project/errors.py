@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 """The largest of errors is infinity where one is not a number, and tests and rows take it by common.largest(), as max() would pass that over."""
 import ast
