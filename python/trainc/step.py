@@ -300,7 +300,7 @@ class Step:
         return state, wrong
 
     def read(self, name: str, state: str | None = None, as_torch: bool = False):
-        """A copy of a parameter or buffer, or of its optimizer state `state`, such as "mu"."""
+        """A copy of a parameter or buffer, or of its optimizer state `state`, such as "m"."""
         return self._read(self._tensor(name, state), as_torch)
 
     def write(self, name: str, value: Any, state: str | None = None) -> None:
