@@ -52,6 +52,7 @@ def waves(t, least=0.01):
 def numbers(t):
     whole = round(t / 3) + t // 4 + (7 - t) % 3 + math.floor(t / 5) + math.ceil(-t / 6) + np.clip(t, 3, 9)
     whole += (2 if 3 <= t <= 5 else 0) + (1 if t else 0)
+    whole += math.log(t + 2, 10) + math.log10(t + 3) + np.log2(t + 4) + math.log1p(t) + math.hypot(t, 3) + math.tan(t / 100) + np.exp2(-t) + math.expm1(-t)
     return (whole + math.sqrt(t) + math.log(t + 1) + math.pow(t, 0.5) + math.tanh(t) + math.sin(t) + pow(2, -t) + math.fabs(2.5 - t)) / 50
 
 

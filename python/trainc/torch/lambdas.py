@@ -170,8 +170,21 @@ class _Noted:
     __hash__ = None  # type: ignore[assignment]
 
 
+def _log(x: Any, *base: Any) -> Any:
+    found = x.unary("log") if isinstance(x, _Noted) else math.log(x)
+    return found / _log(*base) if base else found
+
+
+# Of others by those, and by math's arguments.
+COMPOSED: dict[str, Callable[..., Any]] = {
+    "log": _log, "log10": lambda x: _log(x, 10), "log2": lambda x: _log(x, 2), "log1p": lambda x: _log(x + 1), "pow": lambda a, b: a ** b,
+    "exp2": lambda x: 2.0 ** x, "expm1": lambda x: x.unary("exp") - 1, "tan": lambda x: x.unary("sin") / x.unary("cos"),
+    "hypot": lambda *x: sum(a * a for a in x) ** 0.5}
+
 for _name, _kind in UNARY.items():  # np.cos of an object is its method
     setattr(_Noted, _name, functools.partialmethod(_Noted.unary, _kind))
+for _name in ("log10", "log2", "log1p", "exp2", "expm1", "tan"):
+    setattr(_Noted, _name, COMPOSED[_name])
 
 
 def _lifted(function: Callable[..., Any], of_noted: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,7 +193,8 @@ def _lifted(function: Callable[..., Any], of_noted: Callable[..., Any]) -> Calla
 
 _LIFTED: dict[Any, Any] = {function: _lifted(function, functools.partial(_Noted.unary, kind=kind))
                            for function, kind in ((getattr(math, name), kind) for name, kind in UNARY.items())}
-_LIFTED |= {math.pow: _lifted(math.pow, lambda a, b: a ** b), float: _lifted(float, lambda x: x), int: _lifted(int, math.trunc)}
+_LIFTED |= {getattr(math, name): _lifted(getattr(math, name), composed) for name, composed in COMPOSED.items()}
+_LIFTED |= {float: _lifted(float, lambda x: x), int: _lifted(int, math.trunc)}
 _MATH = types.SimpleNamespace(**{name: _LIFTED.get(value, value) if callable(value) else value for name, value in vars(math).items()})
 
 
