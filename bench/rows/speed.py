@@ -103,7 +103,7 @@ def reports_of_peers(name, *options, peers=None):
     reports = {peer: json.loads(run([*command, *options], cwd=PEERS).stdout.splitlines()[-1])
                for peer, command in peer_commands(name).items() if peers is None or peer in peers}
     for peer, report in reports.items():
-        audit.note(peer, report["settings"], report["dtype"], report["threads"], describe(WORKLOADS[name]))
+        audit.note(peer, report["settings"], report["dtype"], report["threads"], describe(name))
     return reports
 
 
