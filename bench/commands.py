@@ -8,7 +8,7 @@ import numpy as np
 from common import BUILD, ROOT, compiled
 
 LISTS = ["first", "next", "apply"]
-MASTER, COMPUTE = range(2)  # roles
+MASTER, COMPUTE, GRADIENT, MERGED = 0, 1, 2, 7  # trainc_role; test/Project/abi.py compares all numbers with step_abi.def
 READ, WRITE = 1, 2
 COLLECTIVES = {3: "reduce_scatter", 4: "all_reduce", 5: "all_gather"}  # trainc_command_kind
 ELEMENT_BYTES = [4, 8, 2, 2, 1, 2, 4, 8, 1, 1]  # by dtype

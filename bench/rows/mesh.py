@@ -14,14 +14,13 @@ from statistics import median
 import numpy as np
 
 import alignment
-from commands import COLLECTIVES, COMPUTE, MASTER, Event, arenas
+from commands import COLLECTIVES, COMPUTE, GRADIENT, MASTER, MERGED, Event, arenas
 from common import ENVIRONMENT, ROOT, compile_module, largest, run, tool, workload_module
 from rows import Outcome, judge, judge_ratios, worst
 from rows.ranks import ALL_MODES, CHAR, elements, formula, library_of, run_ranks
 from rows.traps import TESTS, outcome
 from timing import ROUNDS, STEADY
 
-GRADIENT, MERGED = 2, 8  # trainc_role
 
 UPDATES = 20
 LONG = 300
