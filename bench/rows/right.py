@@ -70,8 +70,8 @@ def findings(folder):
     bad += [f"{name} has not run, and needs no hardware" for name in unsupported if not needs_hardware(name)]
     mended = sum(bool(tests) for tests, _ in found.values())
     return judge(not missing and not bad, "; ".join([
-        f"{len(found)} findings: {mended} with tests, {len(found) - mended} answered by a reason; {len(codes)} tests,"
-        f" {len(unsupported)} of which this machine cannot run{': ' * bool(unsupported)}{', '.join(unsupported)}", *([f"no row for {', '.join(missing)}"] if missing else []), *bad[:8]]))
+        f"{len(found)} findings: {mended} with tests, {len(found) - mended} answered by a reason; {len(codes)} tests; this machine cannot run:"
+        f" {', '.join(unsupported) or 'none'}", *([f"no row for {', '.join(missing)}"] if missing else []), *bad[:8]]))
 
 
 # Tables.
@@ -166,14 +166,14 @@ def ci(folder):
     """In a clean clone of HEAD, without ccache. Its .venv is made anew; Debian packages may be there."""
     clone = os.path.join(folder, "clone")
     subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
-    start = time.perf_counter()
+    start, cores = time.perf_counter(), sorted(os.sched_getaffinity(0))[:2]
     try:
-        done = subprocess.run(["taskset", "-c", ",".join(map(str, sorted(os.sched_getaffinity(0))[:2])), "bash", ".ci/run"], cwd=clone, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=5400, env={**ENVIRONMENT, "CCACHE_DISABLE": "1"})
+        done = subprocess.run(["taskset", "-c", ",".join(map(str, cores)), "bash", ".ci/run"], cwd=clone, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=5400, env={**ENVIRONMENT, "CCACHE_DISABLE": "1"})
     except subprocess.TimeoutExpired as e:
         raise Failed(f".ci/run: no end after {e.timeout / 60:.0f} minutes") from None
     minutes, last = (time.perf_counter() - start) / 60, (done.stdout.strip().splitlines() or ["no output"])[-1]
     if done.returncode:
         failed = [line.split(" :: ")[-1] for line in done.stdout.splitlines() if line.startswith("FAIL: ")]
         return Outcome(f"exit {done.returncode} after {minutes:.0f} minutes: {last}; {', '.join(failed) or last_line(done.stdout)}", "short")
-    return judge(minutes <= MINUTES, f"{last}, {minutes:.0f} minutes on {min(2, len(os.sched_getaffinity(0)))} CPUs")
+    return judge(minutes <= MINUTES, f"{last}, {minutes:.0f} minutes on {len(cores)} CPUs")
