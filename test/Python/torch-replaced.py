@@ -41,7 +41,6 @@ for name, (loss, *batch) in CTC.items():
     print(f"CTC, {name}: ok", flush=True)
 
 
-
 class Activated(nn.BatchNorm2d):
     def forward(self, input):
         return F.relu(super().forward(input))

@@ -83,8 +83,8 @@ large = Tagger(50_000)
 exported = trainc.torch.export(large, batches[0], loss, torch.optim.SGD(large.parameters(), 0.5), shapes=shapes)
 one = trainc.torch.export(large, batches[0], loss, torch.optim.SGD(large.parameters(), 0.5))
 with exported.step(threads=2) as step, one.step(threads=2) as alone:
-    for i in range(len(batches)):
-        step(*batches[i])
+    for given in batches:
+        step(*given)
         alone(*batches[0])
     took = [s._trainer.memory().total for s in (step, alone)]
     assert took[0] <= 1.02 * took[1], took

@@ -208,7 +208,7 @@ def masked_fill(t: Translator, x: Value, mask: Any, value: Any) -> Value:
 
 def bounded(t: Translator, x: Value, low: Any, high: Any, of_the_first: bool = False) -> Value:
     """x between bounds. At a bound that is a number the gradient is 0, with one that is a tensor it is shared, or x has it. NaN stays NaN."""
-    for bound, kind, beyond in ((low, "max", "lt"), (high, "min", "gt")):
+    for bound, kind, beyond, from_it in ((low, "max", "lt", "le"), (high, "min", "gt", "ge")):
         if bound is None:
             continue
         is_tensor = isinstance(bound, Value | torch.Tensor)
@@ -216,7 +216,7 @@ def bounded(t: Translator, x: Value, low: Any, high: Any, of_the_first: bool = F
         if is_tensor and not of_the_first:
             x = t.b.binary(kind, x, bound)
             continue
-        taken = t.b.compare(beyond if of_the_first else beyond[0] + "e", x, bound)
+        taken = t.b.compare(beyond if of_the_first else from_it, x, bound)
         if is_tensor and not x.dtype.startswith("i"):
             taken = t.b.binary("or", taken, t.b.compare("ne", bound, bound))
         x = t.b.select(taken, bound, x)
