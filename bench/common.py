@@ -33,6 +33,11 @@ def largest(errors):
     return max(errors) if all(e == e for e in errors) else math.inf
 
 
+def farthest(got, want):
+    """The largest relative error of numbers in a row."""
+    return largest(abs(g - w) / abs(w) for g, w in zip(got, want))
+
+
 def tool(name):
     path = os.path.join(BUILD, "bin", name)
     if not os.access(path, os.X_OK):

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 
-from common import PEERS, RUNTIME_LIBRARY, Failed, compile_module, generate, largest, workload_module
+from common import PEERS, RUNTIME_LIBRARY, Failed, compile_module, farthest, generate, workload_module
 from trainc_ctypes import Runtime, Trainer
 from workloads import CHECKED_STEPS, WORKLOADS, batches, initial_values, write_safetensors
 
@@ -69,8 +69,7 @@ def compare(name):
                 reference = json.load(f)["workloads"][name]
             want = list(zip(reference["loss_f64"], reference["gradient_norm_f64"]))
             got = first_updates(workload_module(w), dict(initial_values(w)), batches(w), folder)
-    return [largest(abs(g[i] - w[i]) / abs(w[i]) for g, w in zip(got, want))
-            for i in range(2)]
+    return [farthest(g, w) for g, w in zip(zip(*got), zip(*want))]
 
 
 def main():

@@ -6,17 +6,12 @@ import tempfile
 
 import catalog
 from carried import FOLDER, packed
-from common import PEERS, Failed, largest, last_line, run
+from common import PEERS, Failed, farthest, last_line, run
 from timing import Served
 
 BARS = {"f32": dict(loss=1e-4, norm=1e-4), "bf16": dict(loss=1e-2, norm=5e-2)}
 LIMIT = 280  # seconds of a program
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def far(got, want):
-    """The largest relative error; infinity if one is not a number."""
-    return largest(abs(g - w) / abs(w) for g, w in zip(got, want))
 
 
 #===----------------------------------------------------------------------===#
@@ -44,10 +39,10 @@ def measure_losses(kit, artifact):
         raise Failed("the pack has no losses of the processor")
     if ready["device"] == "cpu":
         raise Failed("ran on the processor")
-    row = dict(element=artifact.element, got=got, to_cpu={k: far(got[k], cpu[k]) for k in got})
+    row = dict(element=artifact.element, got=got, to_cpu={k: farthest(got[k], cpu[k]) for k in got})
     if want:
-        row["to_f64"] = {k: far(got[k], want[k]) for k in got}
-        row["cpu_to_f64"] = {k: far(cpu[k], want[k]) for k in got}
+        row["to_f64"] = {k: farthest(got[k], want[k]) for k in got}
+        row["cpu_to_f64"] = {k: farthest(cpu[k], want[k]) for k in got}
     return row
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import alignment
 from commands import COLLECTIVES, COMPUTE, GRADIENT, MASTER, MERGED, Event, arenas
-from common import ENVIRONMENT, ROOT, compile_module, largest, run, tool, workload_module
+from common import ENVIRONMENT, ROOT, compile_module, farthest, largest, run, tool, workload_module
 from rows import Outcome, judge, judge_ratios, worst
 from rows.ranks import ALL_MODES, CHAR, elements, formula, library_of, run_ranks
 from rows.traps import TESTS, outcome
@@ -75,7 +75,7 @@ def equal(folder):
             for mesh, mode in WAYS:
                 results = trained(library_of(text, path, mesh, mode), mesh, data)
                 runs += 1
-                error = largest(abs(a / b - 1) for got, want in zip(results[0], one) for a, b in zip(got, want))
+                error = largest(farthest(got, want) for got, want in zip(results[0], one))
                 worst = max(worst, error)
                 if error > 1e-5 or any(r != results[0] for r in results):
                     bad.append(f"{name} k = {k} {mesh} {mode}: {error:.1e}")
@@ -431,7 +431,7 @@ def preflight(count, library):
 
 
 def shared(rates, ranks):
-    """The rates of a rank of which several share a core: what one core does, divided among them."""
+    """The rates of a rank if several share a core: each has its part of what the core does."""
     factor = max(1.0, ranks / CORES)
     return {name: rate * factor if name == "command" else rate / factor for name, rate in rates.items()}
 

@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 
 from commands import Event, elements_cast
-from common import BUILD, ENVIRONMENT, ROOT, Failed, compile_module, largest, run, tool, workload_module
+from common import BUILD, ENVIRONMENT, ROOT, Failed, compile_module, farthest, run, tool, workload_module
 from rows import Outcome, judge, judge_ratios, worst
 from rows.ablation import folder_of, percent
 from rows.traps import TESTS, outcome
@@ -79,7 +79,7 @@ def training(folder):
                             bad.append(f"{what}: ranks differ")
                         seen.append((answers[0]["results"], answers[0]["state"]))
                         if not bf16:
-                            error = largest(abs(a - b) / abs(b) for (a, _), (b, _) in zip(answers[0]["results"], one["results"]))
+                            error = farthest(*([loss for loss, _ in run["results"]] for run in (answers[0], one)))
                             worst_error = max(worst_error, error)
                 if any(s != seen[0] for s in seen):
                     bad.append(f"{'bf16' if bf16 else 'f32'} k = {k} {mesh}: modes or ways differ in a bit")

@@ -151,18 +151,18 @@ def check_examples(check, targets, folder, emulated=False):
 
 def check_bits(check, targets, folder):
     """Losses and norms of the examples with --portable-bits: equal for all targets and on 1, 2 and 3 threads."""
-    cases = [(model, element, target, emulated) for model in EXAMPLES for element in PORTABLE
-             for target, emulated in [*((target, False) for target in targets), ("haswell", True)]]
-    libraries = in_parallel(lambda c: compiled(example_text(*c[:2]), os.path.join(folder, f"{'-'.join(c[:3])}-{c[3]}.so"), c[2],
-                                               "--portable-bits"), cases)
     found = {}
-    for emulated in (False, True):
-        runs = [(case, threads, {"library": library, "updates": UPDATES, "threads": threads}) for case, library in zip(cases, libraries)
-                if case[3] == emulated for threads in ((1, 2, 3) if case[2] == targets[0] and not emulated else (2,))]
-        for (case, threads, _), result in zip(runs, results_of([job for *_, job in runs], folder, emulated)):
+    for emulated, chosen in (False, targets), (True, ["haswell"]):
+        cases = [(model, element, target) for model in EXAMPLES for element in PORTABLE for target in chosen]
+        libraries = in_parallel(lambda c: compiled(example_text(*c[:2]), os.path.join(folder, f"{'-'.join(c)}-portable.so"), c[2],
+                                                   "--portable-bits"), cases)
+        runs = [(case, threads, library) for case, library in zip(cases, libraries)
+                for threads in ((1, 2, 3) if case[2] == targets[0] else (2,))]
+        jobs = [{"library": library, "updates": UPDATES, "threads": threads} for _, threads, library in runs]
+        for ((*kind, target), threads, _), result in zip(runs, results_of(jobs, folder, emulated)):
             bits = result if isinstance(result, str) else (result["losses"].tobytes(), result["norms"].tobytes())
-            name = f"{case[0]} in {case[1]} for {case[2]}{' emulated' * emulated} on {threads} threads"
-            equal = not isinstance(bits, str) and bits == found.setdefault(case[:2], bits)
+            equal = not isinstance(bits, str) and bits == found.setdefault(tuple(kind), bits)
+            name = f"{' in '.join(kind)} for {target}{' emulated' * emulated} on {threads} threads"
             check.add("portable bits", name, 0.0 if equal else float("inf"), 0.0)
 
 
