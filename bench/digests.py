@@ -61,9 +61,9 @@ def training(rank):
     return state_digest(rank.trainer, digest)[:16], bool(np.isfinite(result.window_loss))
 
 
-def digest_of(model, options, element, ranks, flags, folder):
+def digest_of(model, options, element, ranks, flags, folder, **how):
     text = of_type(example(model, *options), element)
-    answers = run(training, compile_module(text, os.path.join(folder, "model.so"), *flags), ranks)
+    answers = run(training, compile_module(text, os.path.join(folder, "model.so"), *flags), ranks, **how)
     if len(set(answers)) > 1:
         return "ranks differ"
     digest, finite = answers[0]

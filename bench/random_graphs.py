@@ -9,6 +9,7 @@ normal numbers, without ties. In float64 losses and gradients are within 1e-9 of
 4 times PyTorch's own float32, and 1e-6.
 """
 import argparse
+import itertools
 import os
 import sys
 import warnings
@@ -62,6 +63,22 @@ WHOLE = [
     lambda x: x.flatten(), lambda x: x.reshape(-1, 1), lambda x: F.pad(x, (1, 2)), lambda x: x[None], lambda x: x.squeeze(), lambda x: x[..., ::2],
     lambda x: x.permute(*reversed(range(x.dim()))), lambda x: x.tril() if x.dim() > 1 else x, lambda x: x.expand(2, *x.shape),
     lambda x: F.rms_norm(x, x.shape[-1:])]
+CASTS = [torch.bool, torch.int8, torch.int16, torch.int32, torch.int64]
+
+
+def fails(function, *types, **more):
+    """Whether an operation has no values of these types in PyTorch."""
+    try:
+        function(*(torch.ones(2, 2, dtype=dtype) for dtype in types), **more)
+        return False
+    except (RuntimeError, TypeError):
+        return True
+
+
+# (operation, types), of which operands are cast to floats first. A captured operation does not always fail where one that is run does.
+FLOATS_ONLY = {(function, types) for table, count, more in ((UNARY, 1, {}), (WHOLE, 1, {}), (BINARY, 2, {}), (ALONG, 1, dict(dim=0)),
+                                                            (REDUCED, 1, dict(dim=0, keepdim=True)))
+               for function in table for types in itertools.product([*CASTS, torch.float32], repeat=count) if fails(function, *types, **more)}
 
 
 @st.composite
@@ -72,8 +89,8 @@ def graphs(draw):
     other = [n if draw(st.booleans()) else 1 for n in shape][draw(st.integers(0, len(shape) - 1)):]
     steps = []
     for _ in range(draw(st.integers(1, 8))):
-        kind = draw(st.sampled_from(["unary", "unary", "binary", "binary", "reduced", "along", "whole", "product"]))
-        table = dict(unary=UNARY, binary=BINARY, reduced=REDUCED, along=ALONG, whole=WHOLE, product=[None])[kind]
+        kind = draw(st.sampled_from(["unary", "unary", "binary", "binary", "reduced", "along", "whole", "product", "cast"]))
+        table = dict(unary=UNARY, binary=BINARY, reduced=REDUCED, along=ALONG, whole=WHOLE, product=[None], cast=CASTS)[kind]
         steps.append((kind, draw(st.sampled_from(table)), draw(st.integers(0, 9)), draw(st.integers(0, 9)), draw(st.integers(0, 3)), draw(st.booleans())))
     return steps, tuple(shape), tuple(other)
 
@@ -87,6 +104,9 @@ def run(steps, x, y):
     values = [x, y]
     for kind, function, first, second, dim, keep in steps:
         a, b = values[first % len(values)], values[second % len(values)]
+        types = tuple(torch.float32 if v.is_floating_point() else v.dtype for v in ((a, b) if kind == "binary" else (a,)))
+        if (function, types) in FLOATS_ONLY or kind == "product":
+            a, b = a.to(x.dtype), b.to(x.dtype)
         if kind == "unary":
             made = function(a)
         elif kind == "binary":
@@ -101,10 +121,12 @@ def run(steps, x, y):
             made = function(a, dim % a.dim())
         elif kind == "whole":
             made = function(a)
+        elif kind == "cast":
+            made = (a * 2).to(function)
         else:
             made = a @ (b if a.dim() > 1 and b.dim() > 1 and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2] else a.transpose(-1, -2) if a.dim() > 1 else a)
         values.append(made if fits(made) and made.numel() else made.sum().reshape(1))
-    return sum((v * torch.linspace(0.5, 1.5, v.numel(), dtype=v.dtype).reshape(v.shape)).mean() for v in values)
+    return sum((v * torch.linspace(0.5, 1.5, v.numel(), dtype=x.dtype).reshape(v.shape)).mean() for v in values)
 
 
 class Graphs(nn.Module):

@@ -15,7 +15,7 @@ packages=(cmake ninja-build ccache clang-22 lld-22 llvm-22-dev llvm-22-tools lib
   libopenblas-dev libopenblas0-pthread libdnnl-dev pkg-config python3)
 test_packages=(clang-format-22 clang-tidy-22 git libclang-rt-22-dev libopenmpi-dev openmpi-bin python3-psutil python3-venv
   qemu-user libc6-dev-arm64-cross libstdc++-12-dev-arm64-cross)
-bench_packages=(libomp-22-dev python3-venv qemu-user)
+bench_packages=(libomp-22-dev libtcmalloc-minimal4 python3-venv qemu-user)
 demo_text=build/demo/text/usr/share/doc/jargon-text/jargon.txt.gz
 
 mode=${1:-}

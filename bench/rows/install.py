@@ -1,4 +1,5 @@
 """Rows on machines other than the developer's: a fresh Debian, and an installed tree that was moved."""
+import contextlib
 import glob
 import os
 import re
@@ -23,8 +24,10 @@ def copy_if_there(path, root):
         run(["cp", "-rL", "--remove-destination", path, target])
 
 
+@contextlib.contextmanager
 def fresh_debian(folder):
-    """A debootstrap folder of Debian 12 with this machine's package sources, and a clean clone of the last commit."""
+    """Debian 12 as debootstrap makes it, with this machine's package sources and a clean clone of the last commit in /trainc: gives its
+    folder, and a function that runs a command in it."""
     if os.geteuid() != 0:
         raise Failed("a fresh machine needs root: debootstrap and chroot")
     if not shutil.which("debootstrap"):
@@ -35,8 +38,18 @@ def fresh_debian(folder):
                  "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
         copy_if_there(path, root)
     run(["git", "clone", "-q", "--no-hardlinks", f"file://{ROOT}", os.path.join(root, "trainc")])
-    run(["chroot", root, "apt-get", "update", "-q"], timeout=600)
-    return root
+    environment = {**ENVIRONMENT, "HOME": "/root", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+
+    def inside(*command, **options):
+        return run(["chroot", root, *command], env=environment, **options)
+
+    with contextlib.ExitStack() as mounted:
+        for mount, *how in (("proc", "-t", "proc", "proc"), ("dev", "--bind", "/dev")):
+            path = os.path.join(root, mount)
+            run(["mount", *how, path])
+            mounted.callback(run, ["umount", path])
+        inside("apt-get", "update", "-q")
+        yield root, inside
 
 
 def download_seconds(output):
@@ -48,18 +61,10 @@ def download_seconds(output):
 
 
 def newcomer(folder):
-    root = fresh_debian(folder)
-    mounts = [os.path.join(root, name) for name in ("proc", "dev")]
-    run(["mount", "-t", "proc", "proc", mounts[0]])
-    run(["mount", "--bind", "/dev", mounts[1]])
-    try:
+    with fresh_debian(folder) as (_, inside):
         start = time.perf_counter()
-        done = run(["chroot", root, "bash", "/trainc/scripts/demo.sh"], timeout=3600, check=False,
-                   env={**ENVIRONMENT, "HOME": "/root", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+        done = inside("bash", "/trainc/scripts/demo.sh", timeout=3600, check=False)
         seconds = time.perf_counter() - start - download_seconds(done.stdout + done.stderr)
-    finally:
-        for mount in reversed(mounts):
-            run(["umount", mount])
     if done.returncode:
         raise Failed(f"scripts/demo.sh: {last_line(done.stderr)}")
     found = [re.search(rf"^{which} loss ([\d.]+)", done.stdout, re.M) for which in ("first", "final")]

@@ -1,4 +1,5 @@
 """Rows on whole steps against what the machine can do, and models of PyTorch against PyTorch, as the machine is and restricted to AVX2."""
+import ctypes.util
 import json
 import os
 from dataclasses import replace
@@ -6,10 +7,10 @@ from statistics import median
 
 import audit
 import results as tables
-from common import ENVIRONMENT, compile_module, generate, run, tool, workload_module, write_npy
+from common import ENVIRONMENT, Failed, compile_module, generate, run, tool, workload_module, write_npy
 from rows import Outcome, judge_ratios, worst
 from rows.cpu_steps import PIECES, against_peers
-from rows.pytorch import STEPS, for_each_model, group, peaks_of, step_of, timed
+from rows.pytorch import PEERS, STEPS, for_each_model, group, peaks_of, step_of, timed
 from timing import limit_program, our_command, our_files, precision, steps_of, take_turns
 from timing_cpu import AMX, AVX2, time_step
 from timing_update import per_round
@@ -110,11 +111,27 @@ TRANSFORMERS = ("gpt2", "bert-base", "llama-100m", "vit-b-16")
 CNNS = ("resnet18", "resnet50", "convnext-t", "mobilenetv3", "efficientnet-b0", "unet")
 
 
+def with_tcmalloc(model):
+    """The commands of the peers, of two of them with another allocator, too."""
+    library = ctypes.util.find_library("tcmalloc_minimal")
+    if not library:
+        raise Failed("tcmalloc is not installed: run scripts/setup.sh --bench")
+    return {**{peer: step_of(model, peer) for peer in PEERS},
+            **{f"{peer} with tcmalloc": ["env", f"LD_PRELOAD={library}", *step_of(model, peer)] for peer in ("eager", "compile")}}
+
+
 def peers_avx2(folder):
-    times = for_each_model("avx2", lambda model: timed(model, folder, ("--target-cpu", V3), AVX2), TRANSFORMERS + CNNS, anywhere=True)
+    """JAX takes its turn on gpt2-124m, of which there is a twin in it."""
+    times = for_each_model("avx2", lambda model: timed(model, folder, ("--target-cpu", V3), AVX2, with_tcmalloc(model)), TRANSFORMERS + CNNS,
+                           anywhere=True)
     notes, statuses = group(times, TRANSFORMERS, 1.25, 1.1)
     more, found = group(times, CNNS, 1.1, 1.0)
-    return Outcome("; ".join([f"transformers {notes[0]}", *notes[1:], f"CNNs {more[0]}", *more[1:]]), worst(statuses + found))
+    place = os.path.join(folder, "gpt2-124m")
+    os.makedirs(place)
+    step = time_step("gpt2-124m", place, options=[f"--target-cpu={V3}"], held=AVX2)
+    jax, last = against_peers(step, 1.1, ["jax"])
+    return Outcome("; ".join([f"transformers {notes[0]}", *notes[1:], f"gpt2-124m {jax[0]} (moved {step.moved:.2f}x)", f"CNNs {more[0]}", *more[1:]]),
+                   worst(statuses + found + last))
 
 
 def small_avx2(folder):

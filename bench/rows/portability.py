@@ -1,13 +1,15 @@
 """Rows on other processors: the same bits on all of them, what that costs, and AArch64."""
+import json
 import os
 import re
 import sys
 from statistics import median
 
 import portable
-from common import ROOT, Failed, largest, run, tool
+from common import ROOT, RUNTIME_LIBRARY, Failed, largest, run, tool
 from processors import AARCH64, EXAMPLES, TARGETS, TYPES, disassembled, example, options_of, undefined
 from rows import Outcome, judge, judge_ratios, worst
+from trainc_ctypes import Runtime
 
 sys.path[:0] = [os.path.join(ROOT, "test", "Fuzz", "Inputs"), os.path.join(ROOT, "test", "Integration"),
                 os.path.join(ROOT, "test", "Integration", "Inputs")]
@@ -214,31 +216,52 @@ def code(folder):
     return judge(not bad, "; ".join([*texts, *bad]))
 
 
+def other_results(modules, targets, folder):
+    """Which random modules, whose artifacts are in `folder`, give other results than code by definitions."""
+    import runner
+    runtime, bad = Runtime(RUNTIME_LIBRARY), []
+    for i, module in enumerate(modules):
+        tolerance, rounding = module.accuracy()
+        reference = portable.compile_module(module.text, os.path.join(folder, "reference.so"), "--reference", "-O1")
+        for target in targets:
+            job = os.path.join(folder, "job.json")
+            with open(job, "w") as f:
+                json.dump({"variants": {"default": os.path.join(folder, f"module {i} {target}.so"), "reference": reference},
+                           "inputs": module.inputs, "seed": i, "tolerance": tolerance if module.own_order else None, "rounding": rounding}, f)
+            outcome, message = runner.answer(runtime, job).split("\t")
+            if outcome != "equal":
+                bad.append(f"module {i} for {target}: {outcome}: {message}")
+    return bad
+
+
 def clean(folder):
-    """100 random modules and all examples for every target."""
-    from rows.right_cpus import SEED, in_parallel
+    """100 random modules and all examples for every target; the modules run where this machine can (row `right` `cpus` runs the examples)."""
+    from rows.right_cpus import SEED, in_parallel, runnable
     import valid
     targets = ["x86-64-v3", "x86-64-v4", "haswell", "znver3", "znver4", "alderlake", "sapphirerapids", *AARCH64[1:]]
     assert set(targets) <= {*TARGETS, *AARCH64}
-    texts = [(f"{model} in {element}", example(model, element)) for model in EXAMPLES for element in TYPES]
-    texts += [(f"module {i}", valid.module(f"{SEED} valid {i}").text) for i in range(100)]
+    here = [target for target in runnable(folder) if target in targets]
+    modules = [valid.module(f"{SEED} valid {i}") for i in range(100)]
+    texts = {f"{model} in {element}": example(model, element) for model in EXAMPLES for element in TYPES}
+    texts |= {f"module {i}": module.text for i, module in enumerate(modules)}
     cache = os.path.join(folder, "cache")
 
     def fault(job):
-        (name, text), target, index = job
-        path = os.path.join(folder, f"m{index}.so")
+        name, target = job
+        path = os.path.join(folder, f"{name} {target}.so")
         try:
-            portable.compile_module(text, path, "--threads=1", f"--cache-dir={cache}", *options_of(target))
+            portable.compile_module(texts[name], path, "--threads=1", f"--cache-dir={cache}", *options_of(target))
             symbols = undefined(path)
             return f"{name} for {target}: undefined symbol {symbols[0]}" if symbols else None
         except Failed as e:
             return f"{name} for {target}: {e}"
         finally:
-            for end in ("so", "h", "mlir"):
+            for end in ("h", "mlir", *(["so"] if target not in here or not name.startswith("module") else [])):
                 if os.path.exists(os.path.splitext(path)[0] + "." + end):
                     os.remove(os.path.splitext(path)[0] + "." + end)
 
-    jobs = [(text, target, i * len(targets) + j) for i, text in enumerate(texts) for j, target in enumerate(targets)]
+    jobs = [(name, target) for name in texts for target in targets]
     bad = list(filter(None, in_parallel(fault, jobs)))
+    bad += [] if bad else other_results(modules, here, folder)
     return judge(not bad, "; ".join([f"{len(jobs)} artifacts of {len(texts)} modules for {len(targets)} processors compile and need no"
-                                     " symbol", *bad[:5]]))
+                                     f" symbol; {len(modules)} modules have the results of code by definitions on {', '.join(here)}", *bad[:5]]))

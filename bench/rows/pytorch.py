@@ -1,6 +1,7 @@
 """Rows on models of PyTorch. PyTorch and the libraries of models are in .venv-torch, which scripts/setup.sh --torch makes."""
 import json
 import os
+import shutil
 import time
 from statistics import geometric_mean, mean, median
 
@@ -8,6 +9,7 @@ import audit
 import results as tables
 from common import BUILD, ENVIRONMENT, ROOT, Failed, largest, last_line, run
 from rows import Outcome, judge, judge_ratios, worst
+from rows.install import fresh_debian
 from timing import limit_program, take_turns
 from pass_tests import lit_codes
 
@@ -137,7 +139,8 @@ def held_out(folder):
 def drawn(results):
     refused = {name: r["reason"].splitlines()[1].split()[0] if "\n" in r["reason"] else r["reason"][:60]
                for name, r in results.items() if r["status"] == "refused"}
-    return "; ".join([f"{len(named(results, *AGREES))} of {len(results)} agree", f"refused: {', '.join(f'{n} ({why})' for n, why in refused.items()) or 'none'}",
+    return "; ".join([f"{len(named(results, *AGREES))} of {len(results)} agree",
+                      f"refused: {', '.join(f'{n} ({why})' for n, why in refused.items()) or 'none'}",
                       f"wrong: {', '.join(named(results, 'wrong')) or 'none'}", f"fail later: {', '.join(named(results, 'fails later')) or 'none'}"])
 
 
@@ -206,20 +209,25 @@ def call_cost(folder):
 
 
 def package(folder):
-    """The wheel, in an environment of its own with nothing but Python."""
+    """On a fresh Debian with Python alone the wheel runs an example; behind scripts/setup.sh `pip install .` of a clean clone does, too."""
     begin = time.perf_counter()
     run([os.path.join(ROOT, "scripts", "wheel.sh")], timeout=3600)
     wheels = os.path.join(ROOT, "dist")
     wheel = max((os.path.join(wheels, name) for name in os.listdir(wheels) if name.endswith(".whl")), key=os.path.getmtime)
-    size, built = os.path.getsize(wheel), time.perf_counter() - begin
-    venv = os.path.join(folder, "venv")
-    run(["python3", "-m", "venv", venv])
-    run([os.path.join(venv, "bin", "pip"), "install", "-q", wheel, "numpy"], timeout=600)
-    bare = {"PATH": "/usr/bin:/bin", "HOME": folder}  # neither TRAINC_BUILD nor LLVM
-    done = run([os.path.join(venv, "bin", "python"), os.path.join(ROOT, "test", "Python", "Inputs", "installed.py")], env=bare, check=False)
-    if done.returncode:
-        return Outcome(f"the example fails: {last_line(done.stderr)}", "short")
-    return judge(size <= 120e6, f"wheel of {size / 1e6:.1f} MB, built in {built:.0f} s; {done.stdout.strip()}")
+    size, notes, good = os.path.getsize(wheel), [f"built in {time.perf_counter() - begin:.0f} s"], True
+    with fresh_debian(folder) as (root, inside):
+        shutil.copy(wheel, os.path.join(root, "root"))
+        inside("apt-get", "install", "-qy", "--no-install-recommends", "python3", "python3-venv")
+        for way, source, prepare in ("wheel", f"/root/{os.path.basename(wheel)}", None), ("pip install .", "/trainc", "/trainc/scripts/setup.sh"):
+            if prepare:
+                inside(prepare, timeout=1800)
+            python = f"/root/{way.split()[0]}/bin/python"
+            inside("python3", "-m", "venv", os.path.dirname(os.path.dirname(python)))
+            inside(python, "-m", "pip", "install", "-q", source, "numpy", timeout=3600)
+            done = inside(python, "/trainc/test/Python/Inputs/installed.py", check=False)
+            good &= not done.returncode
+            notes.append(f"{way}: {done.stdout.strip() or last_line(done.stderr)}")
+    return judge(good and size <= 120e6, f"wheel of {size / 1e6:.1f} MB, {'; '.join(notes)}")
 
 
 # Whole steps of models at their real sizes (bench/models/full.py).
@@ -264,17 +272,17 @@ def for_each_model(name, measure, models=TRANSFORMERS + OTHERS, anywhere=False):
     return results
 
 
-def timed(model, folder, ours=(), held=()):
+def timed(model, folder, ours=(), held=(), peers=None):
     """({peer: [its time / ours of each round]}, milliseconds of ours, how far the limit moved, {program: why it failed}). `ours` are
-    options of our step; the words `held` stand before the command of each program."""
-    failed = {}
-    commands = {"trainc": step_of(model, "trainc", *ours), **{peer: step_of(model, peer) for peer in PEERS}}
+    options of our step; `peers` are their commands, if not as they are; the words `held` stand before the command of each program."""
+    failed, peers = {}, peers or {peer: step_of(model, peer) for peer in PEERS}
+    commands = {"trainc": step_of(model, "trainc", *ours), **peers}
     commands = {name: [*held, *command, "--serve"] for name, command in commands.items()}
     commands["limit"] = [limit_program(), "serve", "sgemm_char_fc"]
     times = {name: parts["step_ms"] for name, parts in
              take_turns(commands, folder, ROUNDS, STEPS, failed=failed, limit=LIMIT).items()}
     broken = [f"{name}: {why}" for name, why in failed.items() if "no answer after" not in why]
-    if broken or "trainc" not in times or not set(times) & set(PEERS):
+    if broken or "trainc" not in times or not set(times) & set(peers):
         raise Failed(f"{model}: {'; '.join(broken or failed.values())}")
     limit = times.pop("limit")
     ratios = {peer: [p / t for p, t in zip(ms, times["trainc"])] for peer, ms in times.items() if peer != "trainc"}
@@ -336,6 +344,12 @@ def memory(folder):
     reached, beside, without = (geometric_mean(column) for column in zip(*ratios))
     return judge(reached <= OF_MEMORY and not bad, f"transformers {reached:.2f}x of PyTorch's (in the exporting process"
                  f" {beside:.2f}x; without both sides' imports {without:.2f}x); {', '.join(bad) or 'none takes more in all'}; {'; '.join(notes)}")
+
+
+def shapes(folder):
+    done = in_torch(os.path.join(ROOT, "bench", "timing_shapes.py"), check=False)
+    outcome = tests("torch-shapes.py")(folder)
+    return judge(outcome.status == "ok" and not done.returncode, f"{outcome.value}; {last_line(done.stdout or done.stderr)}")
 
 
 def random_graphs(folder, *options):

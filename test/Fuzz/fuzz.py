@@ -143,7 +143,7 @@ class Job:
         return libraries, None
 
     def compare(self, module, number, libraries, rounded):
-        tolerance, rounding = (0.05, 2**-8) if module.narrow else (1e-10, 2**-52) if module.f64 else (2e-4, 2**-23)
+        tolerance, rounding = module.accuracy()
         job = os.path.join(self.folder, "job.json")
         with open(job, "w") as f:
             json.dump({"variants": libraries, "inputs": module.inputs, "seed": number,

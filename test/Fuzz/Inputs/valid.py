@@ -20,6 +20,10 @@ class Valid:
     f64: bool
     operations: set = field(default_factory=set)
 
+    def accuracy(self):
+        """(how far sums in another order may be off, a rounding of what is given), relative."""
+        return (0.05, 2**-8) if self.narrow else (1e-10, 2**-52) if self.f64 else (2e-4, 2**-23)
+
 
 def clauses(rng, element):
     text = ""
