@@ -313,6 +313,8 @@ def foundation_rows():
             cost_model),
         Row("speed", "speed", "old and new binary interleaved, workloads of check.py cpu, median of 15 paired ratios; compile time too:"
             " <= 1.05 each; else too noisy, and again", speed),
+        Row("bad-input", "bad input", "a module in another form, addresses outside of their arenas, writes of what is touched otherwise, tokens"
+            " waited for twice or left open, unknown roles: each a diagnostic at the operation", foundation.bad_input),
         Row("readable", "readable", "functions <= 100 lines but tables and emitters of GPUs; files <= 600", foundation.readable),
     ]
 
@@ -343,6 +345,8 @@ def portable_rows():
         Row("code", "code for AArch64", "vector instructions in updates and rows; f32 GEMM: inner loop >= 85 % fmla", portability.code),
         Row("clean", "clean on every target", "100 random modules and all examples for 11 processors: compile, link; what can run gives the results"
             " of code by definitions", portability.clean),
+        Row("bad-input", "bad input", "an artifact for another architecture, a triple without a runtime, --portable-bits beside what it refuses:"
+            " each says what was found and what was expected", portability.bad_input),
     ]
 
 

@@ -265,3 +265,9 @@ def clean(folder):
     bad += [] if bad else other_results(modules, here, folder)
     return judge(not bad, "; ".join([f"{len(jobs)} artifacts of {len(texts)} modules for {len(targets)} processors compile and need no"
                                      f" symbol; {len(modules)} modules have the results of code by definitions on {', '.join(here)}", *bad[:5]]))
+
+
+def bad_input(folder):
+    from rows.traps import outcome
+    return outcome([os.path.join(ROOT, "test", name) for name in ("Driver/errors.test", "Driver/aarch64.test", "Driver/portable-bits-errors.mlir")],
+                   "tests pass: architectures, triples, what --portable-bits refuses")
