@@ -217,17 +217,17 @@ def code(folder):
 
 
 def other_results(modules, targets, folder):
-    """Which random modules, whose artifacts are in `folder`, give other results than code by definitions."""
+    """Which random modules, whose artifacts are in `folder`, give other results than code by definitions for the same processor."""
     import runner
     runtime, bad = Runtime(RUNTIME_LIBRARY), []
     for i, module in enumerate(modules):
         tolerance, rounding = module.accuracy()
-        reference = portable.compile_module(module.text, os.path.join(folder, "reference.so"), "--reference", "-O1")
         for target in targets:
-            job = os.path.join(folder, "job.json")
+            job, path = os.path.join(folder, "job.json"), os.path.join(folder, f"module {i} {target}.so")
+            reference = portable.compile_module(module.text, os.path.join(folder, "reference.so"), "--reference", "-O1", *options_of(target))
             with open(job, "w") as f:
-                json.dump({"variants": {"default": os.path.join(folder, f"module {i} {target}.so"), "reference": reference},
-                           "inputs": module.inputs, "seed": i, "tolerance": tolerance if module.own_order else None, "rounding": rounding}, f)
+                json.dump({"variants": {"default": path, "reference": reference}, "inputs": module.inputs, "seed": i,
+                           "tolerance": tolerance if module.own_order else None, "rounding": rounding}, f)
             outcome, message = runner.answer(runtime, job).split("\t")
             if outcome != "equal":
                 bad.append(f"module {i} for {target}: {outcome}: {message}")
