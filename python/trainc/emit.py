@@ -260,6 +260,10 @@ class Builder:
     def cast(self, x: Value, dtype: str) -> Value:
         return x if x.dtype == dtype else self.one(f"nn.cast {x.name} to {dtype} : {x.type}", x.shape, dtype)
 
+    def kept(self, x: Value) -> Value:
+        """x of f32, in which it and what follows from it alone stay under a `precision` of less."""
+        return self.one(f"nn.cast {x.name} to f32 : {x.type}", x.shape, "f32")
+
     def like(self, value: float, x: Value) -> Value:
         """A scalar of x's element type."""
         return self.splat(value, (), x.dtype)

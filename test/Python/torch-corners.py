@@ -141,6 +141,17 @@ def wide_in_autocast():
         torch.testing.assert_close(evaluated(function, x, **options), function(x), rtol=1e-4, atol=1e-4)
 
 
+def wide_in_bf16():
+    """With precision="bf16" solvers and CTC compute in f32 with what products give in bf16."""
+    def solved(x):
+        y = F.linear(x, torch.eye(6))  # exact
+        loss = F.ctc_loss(y.transpose(0, 1), torch.tensor([[1, 2], [3, 3]]), (6, 6), (2, 1), reduction="none")
+        return loss, y.inverse(), torch.linalg.det(y), torch.linalg.solve(y, y.transpose(1, 2))
+
+    x = (torch.randn(2, 6, 6) + 4 * torch.eye(6)).bfloat16().float()
+    torch.testing.assert_close(evaluated(solved, x, precision="bf16"), solved(x), rtol=1e-5, atol=1e-5)
+
+
 def infinities():
     def activated(x):
         return (F.hardswish(x),)
@@ -148,7 +159,8 @@ def infinities():
     exact(activated, torch.tensor([-torch.inf, -4.0, -3.0, 3.0, torch.inf]))
 
 
-TESTS = [copies_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, dropped_in_an_eval, wide_in_autocast, infinities]
+TESTS = [copies_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, dropped_in_an_eval, wide_in_autocast, wide_in_bf16,
+         infinities]
 
 if __name__ == "__main__":
     for test in TESTS:

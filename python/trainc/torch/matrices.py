@@ -83,7 +83,8 @@ def _cholesky_solve(b: torch.Tensor, factor: torch.Tensor, upper: bool = False) 
 
 
 def widened(x: Any) -> Any:
-    return x.float() if isinstance(x, torch.Tensor) and x.dtype in (torch.bfloat16, torch.float16) else x
+    """In f32; a copy, which stays in it under precision="bf16", too."""
+    return x.to(torch.float32, copy=True) if isinstance(x, torch.Tensor) and x.dtype in (torch.bfloat16, torch.float16, torch.float32) else x
 
 
 def _wide(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -305,9 +305,20 @@ def isinf(t: Translator, x: Value) -> Value:
 
 # Types.
 
-@rule(A._to_copy.default, A.to.dtype, A.to.dtype_layout, A.to.device)
-def to_copy(t: Translator, x: Value, *_: Any, **__: Any) -> Value:
+@rule(A.to.dtype_layout, A.to.device)
+def to(t: Translator, x: Value, *_: Any, **__: Any) -> Value:
     return t.b.cast(x, t.out.dtype)
+
+
+@rule(A.to.dtype)
+def to_dtype(t: Translator, x: Value, dtype: Any, non_blocking: bool = False, copy: bool = False, *_: Any, **__: Any) -> Value:
+    """A copy of f32 in f32, as `widened` makes, keeps what follows in it."""
+    return t.b.kept(x) if copy and x.dtype == t.out.dtype == "f32" else t.b.cast(x, t.out.dtype)
+
+
+@rule(A._to_copy.default)
+def to_copy(t: Translator, x: Value, dtype: Any = None, **_: Any) -> Value:
+    return to_dtype(t, x, dtype, copy=dtype is not None)
 
 
 @rule(A.type_as.default)
