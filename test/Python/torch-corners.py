@@ -40,6 +40,23 @@ def copies_on_a_grid():
         exact(copied, x, precision=precision)
 
 
+def lines_on_a_grid():
+    """With precision="bf16" linear interpolation is in f32, and an infinity changes nothing but what lies beside it."""
+    def between(x, y):
+        y = F.linear(y, torch.eye(6))  # exact
+        planes = [F.interpolate(v, size, mode="bilinear", align_corners=corners) for v in (x, y)
+                  for size in ((12, 18), (9, 10), (3, 13), (11, 6), (4, 1)) for corners in (False, True)]
+        return (*planes, F.interpolate(y[0], 12, mode="linear"), F.interpolate(y.unsqueeze(2), (2, 12, 9), mode="trilinear"),
+                F.interpolate(y, scale_factor=1.3, mode="bilinear"))
+
+    y = torch.arange(1000.0, 1036.0).view(1, 1, 6, 6).remainder(7.25).bfloat16().float()
+    for precision, row, number in ((None, 3, torch.inf), (None, 5, -torch.inf), ("bf16", 3, torch.inf)):
+        x = y.clone()
+        x[0, 0, row, 2] = number
+        for got, wanted in zip(evaluated(between, x, y, precision=precision), between(x, y), strict=True):
+            torch.testing.assert_close(torch.where(wanted.isnan(), wanted, got), wanted, rtol=1e-5, atol=1e-5, equal_nan=True)  # of 0 times infinity
+
+
 def wider_targets():
     """Losses are computed in the type to which logits and targets are promoted."""
     def losses(x, y):
@@ -159,8 +176,8 @@ def infinities():
     exact(activated, torch.tensor([-torch.inf, -4.0, -3.0, 3.0, torch.inf]))
 
 
-TESTS = [copies_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, dropped_in_an_eval, wide_in_autocast, wide_in_bf16,
-         infinities]
+TESTS = [copies_on_a_grid, lines_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, dropped_in_an_eval,
+         wide_in_autocast, wide_in_bf16, infinities]
 
 if __name__ == "__main__":
     for test in TESTS:

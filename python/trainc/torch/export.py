@@ -259,9 +259,9 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         step's updates.
     clip_grad_norm, clip_grad_value: as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ before each update.
     accumulate: micro-batches per update; losses are averaged.
-    precision: "bf16" computes products, attention and convolutions in bf16, sums, embeddings, CTC and linear algebra in f32, and what
-        else there is in the type of what it reads; "autocast" casts as torch.autocast("cpu", torch.bfloat16) around the loss; None as the
-        model is, with the autocast regions that it has.
+    precision: "bf16" computes products, attention and convolutions in bf16, sums, embeddings, CTC, linear interpolation and linear
+        algebra in f32, and what else there is in the type of what it reads; "autocast" casts as torch.autocast("cpu", torch.bfloat16)
+        around the loss; None as the model is, with the autocast regions that it has.
     frozen: "int8" stores the weights of linear layers that require no gradient in 8 bits: row o is scale[o] = max |w[o]| / 127 times
         w[o] / scale[o], rounded half to even. Products widen them one layer at a time. In the step they are NAME.int8 and
         NAME.scale.

@@ -285,6 +285,8 @@ CASES = {
         (lambda x: F.interpolate(x, scale_factor=2.04) + F.interpolate(x, scale_factor=2.04, mode="nearest-exact"), X4),
         (lambda x: F.interpolate(x.detach(), 41, mode="nearest-exact") * x.sum(), (1, 2, 8)),
         (lambda x: F.interpolate(x, (5, 9)), X4), (lambda x: F.interpolate(x, (5, 9), mode="nearest-exact"), X4), (lambda x: F.interpolate(x, 13) + F.interpolate(x, 13, mode="nearest-exact"), (2, 4, 9)), (lambda x: F.interpolate(x, (10, 4), mode="bilinear"), X4),
+        (lambda x: sum(F.interpolate(x, size, mode="bilinear", align_corners=c).sin().sum((2, 3)) for size in ((14, 18), (13, 3), (21, 1))
+                       for c in (True, False)), X4),
         (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True), X4), (lambda x: F.interpolate(x, 5, mode="linear"), (2, 4, 9)), (lambda x: F.pixel_shuffle(x, 2), X4),
     ],
     "volumes": [

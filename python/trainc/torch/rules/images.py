@@ -233,19 +233,64 @@ def adaptive_max_pool(t: Translator, x: Value, size: Any) -> tuple[Value, Value]
 
 # Resizing.
 
-def _interpolated(t: Translator, x: Value, dim: int, matrix: torch.Tensor) -> Value:
-    """The product of a dimension with a constant [in, out]."""
-    order = [i for i in range(x.rank) if i != dim] + [dim]
+def _progressions(places: list[int], shares: list[float], k: int) -> list[tuple[int, int]] | None:
+    """Of each of k sequences side by side of which places consist the first and the step, where they are regular. At 0 with a share of 0 it
+    may begin with -1, where that element is, too."""
+    found = []
+    for r in range(k):
+        part = places[r::k]
+        step = part[-1] - part[-2]
+        first = part[-1] - step * (len(part) - 1)
+        begins = part[0] == first or (first, part[0], shares[r]) == (-1, 0, 0)
+        if step < 1 or not begins or part[1:] != list(range(first + step, part[-1] + 1, step)):
+            return None
+        found.append((first, step))
+    return found
+
+
+def _mixed(t: Translator, a: Value, b: Value, shares: torch.Tensor) -> Value:
+    """a (1 - share) + b share"""
+    a, b = (t.b.binary("mul", x, t.value(share, x.dtype)) for x, share in ((a, 1 - shares), (b, shares)))
+    return t.b.binary("add", a, b)
+
+
+def _interpolated(t: Translator, x: Value, dim: int, at: torch.Tensor) -> Value:
+    """x at places of a dimension, linear between its elements and as the nearest one beyond them. No product with a matrix, which would round
+    to bf16, and make NaN of an infinity elsewhere: by slices where places are regular, else by rows."""
+    n, m = x.shape[dim], len(at)
+    low = at.floor().clamp(-1, n - 1)
+    shares, low = (at - low).clamp(0, 1), low.long()
+    for k in range(1, min(16, m // 2) + 1):
+        if m % k == 0 and (parts := _progressions(low.tolist(), shares.tolist(), k)):
+            return _by_slices(t, x, dim, parts, low, shares)
+    order = [dim] + [i for i in range(x.rank) if i != dim]
     rows = t.b.transpose(x, order)
-    flat = t.b.reshape(rows, [x.type.elements // x.shape[dim], x.shape[dim]])
-    result = t.b.reshape(t.b.matmul(flat, t.value(matrix, x.dtype)), [*rows.shape[:-1], matrix.shape[1]])
-    return t.b.transpose(result, [order.index(i) for i in range(x.rank)])
+    table = t.b.reshape(rows, [n, x.type.elements // n])
+    result = _mixed(t, *(t.b.embedding(table, t.value(i.clamp(0, n - 1))) for i in (low, low + 1)), shares.view(-1, 1))
+    return t.b.transpose(t.b.reshape(result, [m, *rows.shape[1:]]), [order.index(i) for i in range(x.rank)])
 
 
-def _source(n: int, m: int, scale: float | None, offset: float) -> torch.Tensor:
-    """Where output i of m lies in n: (i + offset) n / m - offset."""
-    ratio = 1 / scale if scale else n / m
-    return (torch.arange(m, dtype=torch.float64) + offset) * ratio - offset
+def _by_slices(t: Translator, x: Value, dim: int, parts: list[tuple[int, int]], low: torch.Tensor, shares: torch.Tensor) -> Value:
+    """The same by the progressions of the lower elements."""
+    n, m, k, b = x.shape[dim], len(low), len(parts), t.b
+    before, behind, rest = x.shape[:dim], x.shape[dim + 1:], [1] * (x.rank - dim - 1)
+    x = b.concat([b.slice_dim(x, dim, 0, 1), x, b.slice_dim(x, dim, n - 1, 1)], dim)
+    begins = dict.fromkeys((begin + i, step) for begin, step in parts for i in (1, 2))
+    slices = {(begin, step): b.slice_dim(x, dim, begin, m // k, step) for begin, step in begins}
+    results = []
+    for r, (begin, step) in enumerate(parts):
+        share = shares[r::k].clone()
+        if begin < low[r]:  # of two elements that are one
+            share[0] = 0.5
+        result = _mixed(t, slices[begin + 1, step], slices[begin + 2, step], share.view(-1, *rest))
+        results.append(b.reshape(result, [*before, m // k, 1, *behind]))
+    return b.reshape(b.concat(results, dim + 1), [*before, m, *behind])
+
+
+def _source(n: int, m: int, scale: float | None) -> torch.Tensor:
+    """Where output i of m lies in n: (i + 1/2) n / m - 1/2, rounded once; or by a scale."""
+    i = torch.arange(m, dtype=torch.float64)
+    return (i + 0.5) / scale - 0.5 if scale and n * scale != m else ((2 * i + 1) * n - m) / (2 * m)
 
 
 def _scales(scales: Sequence[Any], n: int) -> list[float | None]:
@@ -277,20 +322,11 @@ def upsample_nearest(t: Translator, x: Value, size: Any, *scales: Any) -> Value:
 @rule(A.upsample_bilinear2d.vec, A.upsample_bilinear2d.default, A.upsample_linear1d.vec, A.upsample_linear1d.default,
       A.upsample_trilinear3d.vec, A.upsample_trilinear3d.default, wide=True)
 def upsample_linear(t: Translator, x: Value, size: Any, align_corners: bool, *scales: Any) -> Value:
+    x = t.b.kept(x) if x.dtype == "f32" else x  # as in PyTorch's autocast
     for dim, scale in zip(range(2, x.rank), _scales(scales, x.rank - 2)):
         n, m = x.shape[dim], t.out.shape[dim]
         if n == m:  # whatever the scale
             continue
-        if align_corners:
-            at = torch.arange(m, dtype=torch.float64) * ((n - 1) / (m - 1) if m > 1 else 0.0)
-        else:
-            at = _source(n, m, scale, 0.5).clamp(min=0)
-        low = at.floor().long().clamp(0, n - 1)
-        high = (low + 1).clamp(max=n - 1)
-        share = (at - low).clamp(0, 1)
-        matrix = torch.zeros(n, m, dtype=torch.float64)
-        columns = torch.arange(m)
-        matrix.index_put_((low, columns), 1 - share, accumulate=True)
-        matrix.index_put_((high, columns), share, accumulate=True)
-        x = _interpolated(t, x, dim, matrix)
+        at = torch.arange(m, dtype=torch.float64) * (n - 1) / max(m - 1, 1) if align_corners else _source(n, m, scale)
+        x = _interpolated(t, x, dim, at)
     return x
