@@ -169,6 +169,19 @@ def wide_in_bf16():
     torch.testing.assert_close(evaluated(solved, x, precision="bf16"), solved(x), rtol=1e-5, atol=1e-5)
 
 
+def equal_bounds():
+    """Which of a number and two tensors that bound it has the gradient, whatever their order."""
+    class Bounded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x, self.low, self.high = map(nn.Parameter, torch.cartesian_prod(*[torch.arange(3.0)] * 3).T.contiguous())
+
+        def forward(self, w):
+            return (self.x.clamp(self.low, self.high) * w).sum()
+
+    agree(Bounded(), (torch.arange(27.0).cos(),), optimizer=lambda p: torch.optim.SGD(p, 1.0), updates=1, bar=1e-6)
+
+
 def infinities():
     def activated(x):
         return (F.hardswish(x),)
@@ -177,7 +190,7 @@ def infinities():
 
 
 TESTS = [copies_on_a_grid, lines_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, dropped_in_an_eval,
-         wide_in_autocast, wide_in_bf16, infinities]
+         wide_in_autocast, wide_in_bf16, equal_bounds, infinities]
 
 if __name__ == "__main__":
     for test in TESTS:

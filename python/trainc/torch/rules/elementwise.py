@@ -225,7 +225,15 @@ def bounded(t: Translator, x: Value, low: Any, high: Any, of_the_first: bool = F
 
 @rule(A.clamp.default, A.clamp.Tensor)
 def clamp(t: Translator, x: Value, min: Any = None, max: Any = None) -> Value:
-    return bounded(t, t.value(x, t.out.dtype), min, max, OF_THE_FIRST)
+    x = t.value(x, t.out.dtype)
+    if x.dtype.startswith("i") or not all(isinstance(bound, Value | torch.Tensor) for bound in (min, max)):
+        return bounded(t, x, min, max, OF_THE_FIRST)
+    low, high = t.pair(min, max)
+    are_equal = t.b.compare("eq", low, high)
+    if OF_THE_FIRST:  # a lower bound that the upper one equals has none of the gradient
+        return bounded(t, x, t.b.select(are_equal, t.b.unary("stop_gradient", low), low), high, True)
+    # Of equal bounds that which x is beyond has all of it, and x itself where it is neither below nor above.
+    return t.b.select(are_equal, *(bounded(t, x, low, high, alone) for alone in (True, False)))
 
 
 @rule(A.clamp_min.default, A.clamp_min.Tensor)
