@@ -135,7 +135,7 @@ class EntryPoint:
                 and not (self._unread and self._unlike(given)))
 
     def expect(self, names: Sequence[str], constants: Mapping[str, Any], unsigned: Collection[str], items: Sequence[str] | None,
-               examples: Any, narrows: bool, shapes: Mapping[str, Sequence[int]]) -> None:
+               examples: Any, narrows: bool, shapes: Mapping[str, Sequence[int]], unsigned_outputs: Collection[str]) -> None:
         """Of what a batch consists: its items in order, by default `names`, which are the leaves'. What is no input may be given, too:
         a constant as it is here, an array of the shape that it has in `shapes`, on which the step may depend; all else is not looked at.
         `examples`, if there are any, completes a batch. With `narrows` arrays of 64 bits are taken for inputs of 32."""
@@ -145,8 +145,8 @@ class EntryPoint:
         self._constants, self._nested, self._examples = dict(constants), frozenset(self._items) - frozenset(names), examples
         self._known = frozenset(ports).union(names)
         self._unread = {name: tuple(shape) for name, shape in shapes.items() if name not in ports}
-        for port in self.inputs:
-            port.dtype = "uint8" if port.name in unsigned else port.dtype
+        for port in (*(p for p in self.inputs if p.name in unsigned), *(p for p in self.outputs if p.name in unsigned_outputs)):
+            port.dtype = "uint8"
 
     def _leaves(self, inputs, named):
         """The leaves of a batch by name."""

@@ -182,6 +182,31 @@ def equal_bounds():
     agree(Bounded(), (torch.arange(27.0).cos(),), optimizer=lambda p: torch.optim.SGD(p, 1.0), updates=1, bar=1e-6)
 
 
+def bytes_as_results():
+    """Of uint8 as PyTorch's, also what is converted to it."""
+    class Images(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.fc(x / 255).square().mean(), {"given": x, "rows": x[:, 1:3]}
+
+    def given(x, floats, n):
+        mask = x > 99
+        return (x, x.transpose(0, 1), torch.stack([x[0], x[1]], 1), floats.to(torch.uint8), n.byte(), n.type_as(x), mask.to(torch.uint8),
+                torch.tensor([[0, 255], [200, 7]], dtype=torch.uint8), (x / 255 * 255).round().to(torch.uint8).float() / 3)
+
+    x = torch.tensor([[0, 3, 200, 99], [255, 128, 127, 100]], dtype=torch.uint8)
+    exact(given, x, torch.tensor([0.0, 0.9, 1.0, 127.5, 128.0, 254.99, 255.9]), torch.tensor([-1, 0, 255, 256, 300, -257, (1 << 40) + 5]))
+    with trainc.torch.export(Images(), (x,), lambda m, x: m(x)).step(threads=1) as step:
+        for batch in (x, 255 - x):
+            outputs = step(batch).outputs
+            assert outputs["given"].dtype == torch.uint8 and torch.equal(outputs["given"], batch) and torch.equal(outputs["rows"], batch[:, 1:3])
+        outputs = step(x.numpy()).outputs
+        assert outputs["given"].dtype == "uint8" and bool((outputs["given"] == x.numpy()).all())
+
+
 def infinities():
     def activated(x):
         return (F.hardswish(x),)
@@ -190,7 +215,7 @@ def infinities():
 
 
 TESTS = [copies_on_a_grid, lines_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, dropped_in_an_eval,
-         wide_in_autocast, wide_in_bf16, equal_bounds, infinities]
+         wide_in_autocast, wide_in_bf16, equal_bounds, bytes_as_results, infinities]
 
 if __name__ == "__main__":
     for test in TESTS:

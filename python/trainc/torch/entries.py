@@ -20,7 +20,7 @@ from .capture import Batch, capture, loss_of, names_of, origin_of
 from .examples import Examples
 from .graphs import constants_read
 from .parallel import Ranks
-from .translate import RULES, Int8, Translator, Unsupported, mutations
+from .translate import RULES, Bytes, Int8, Translator, Unsupported, mutations
 from .undone import undone
 
 NO_CONSTANT = object()
@@ -92,6 +92,7 @@ class Entry:
     examples: Examples | None = None  # if its loss is given per example
     t: Translator = field(init=False)
     results: list[Any] = field(init=False)
+    unsigned_outputs: set[str] = field(default_factory=set)
 
     def translate(self, model: nn.Module, shared: Shared) -> None:
         folded = _folded(model).difference(shared.changed)
@@ -113,6 +114,7 @@ class Entry:
         labels = [label for label, _ in outputs]
         if twice := {label for label in labels if labels.count(label) > 1}:
             raise UnsupportedError(f"two outputs of {self.name} are called {', '.join(sorted(twice))}: expected a name for each")
+        self.unsigned_outputs.update(label for label, value in outputs if isinstance(value, Bytes))
         return outputs
 
     def value(self, label: str, value: Any) -> Value:

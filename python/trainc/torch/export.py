@@ -55,12 +55,13 @@ class Exported(exported.Exported):
     text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers, as they were at the export: copies, but for
     frozen parameters, which are the model's own and must not change. inputs: of each entry, name -> type. batches: of each entry the
     names of all leaves of its example batch, with the values of those that are constants. items: of each entry the names of the batch's
-    items; of one that is a dict, list or tuple its leaves have longer names. unsigned: of each entry the inputs of uint8, whose bits are
-    i8 in the text. moments: how the optimizer's states are called. begun: by the names of steps, what optimizers had done before. tied:
-    names of the model that share a parameter, by the name that the module has. unused: parameters that the loss does not read; they are
-    not in the module. frozen: those that it reads without a gradient. int8: those of them that are stored in 8 bits. left_out: names of
-    the model's state dict that the module has not, with the value of what is compiled in. mesh: the ranks that `step` compiles for.
-    examples: of entries whose loss is given per example. shapes: of each entry those of the tensors of its example batch.
+    items; of one that is a dict, list or tuple its leaves have longer names. unsigned, unsigned_outputs: of each entry the inputs and the
+    outputs of uint8, whose bits are i8 in the text. moments: how the optimizer's states are called. begun: by the names of steps, what
+    optimizers had done before. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that
+    the loss does not read; they are not in the module. frozen: those that it reads without a gradient. int8: those of them that are stored
+    in 8 bits. left_out: names of the model's state dict that the module has not, with the value of what is compiled in. mesh: the ranks
+    that `step` compiles for. examples: of entries whose loss is given per example. shapes: of each entry those of the tensors of its
+    example batch.
     """
 
     weights: dict[str, torch.Tensor]
@@ -79,6 +80,7 @@ class Exported(exported.Exported):
     log: list[tuple[str, str]] = field(default_factory=list)
     examples: dict[str, Examples] = field(default_factory=dict)
     shapes: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
+    unsigned_outputs: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._checksums = {name: zlib.crc32(_memory(x)) for name, x in self.weights.items() if name in self.frozen}
@@ -109,7 +111,7 @@ class Exported(exported.Exported):
         for entry, batch in self.batches.items():
             examples = dataclasses.replace(self.examples[entry]) if entry in self.examples else None  # of this step alone
             step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT}, self.unsigned[entry],
-                        self.items[entry], examples, shapes=self.shapes.get(entry, {}))
+                        self.items[entry], examples, shapes=self.shapes.get(entry, {}), unsigned_outputs=self.unsigned_outputs.get(entry, ()))
         for name, begun in self.begun.items():
             begun.check()
             part = self.moments.parts[name] if isinstance(self.moments, MomentsByStep) else self.moments
@@ -384,7 +386,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         {e.name: e.t.unsigned for e in entries},
         MomentsByStep(moments) if trains else moments["step"], begun, tied, [name for name in parameters if name not in read], frozen_names,
         list(shared.int8 or ()), left_out, frozenset(held.keys() - model.state_dict().keys()), [line for e in entries for line in e.t.log],
-        {e.name: e.examples for e in entries if e.examples}, {e.name: e.shapes for e in entries}, mesh=ranks.mesh)
+        {e.name: e.examples for e in entries if e.examples}, {e.name: e.shapes for e in entries},
+        {e.name: e.unsigned_outputs for e in entries}, mesh=ranks.mesh)
 
 
 def _yield_loss(step: Entry, names: Mapping[str, str]) -> str:

@@ -117,6 +117,11 @@ class Int8:
     type: Type
 
 
+@dataclass(frozen=True)
+class Bytes(Value):
+    """What an entry gives of uint8: i8 that holds the bits."""
+
+
 def quantized(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(values, scale): symmetric, by rows: scale = max |w| / 127, values = w / scale rounded half to even."""
     scale = weight.detach().abs().amax(1) / 127
@@ -288,7 +293,7 @@ class Translator:
             elif node.op == "call_function":
                 env[node] = self._call(node, env)
             elif node.op == "output":
-                return [env.get(x, x) if isinstance(x, torch.fx.Node) else x for x in node.args[0]]
+                return [self._result(x) if isinstance(x, torch.fx.Node) else x for x in node.args[0]]
             elif node.op == "get_attr":
                 env[node] = getattr(program.graph_module, node.target)
         raise AssertionError("a graph without outputs")
@@ -331,6 +336,15 @@ class Translator:
         self.read[name] = type
         return self.b.read(name, type)
 
+    def _result(self, node: torch.fx.Node) -> Any:
+        """What an output has become."""
+        result = self.env.get(node, node)
+        if getattr(node.meta.get("val"), "dtype", None) != torch.uint8 or not isinstance(result, Value | torch.Tensor):
+            return result
+        self.b.location = self.b.region = None
+        bits = self.b.cast(result, "i8") if isinstance(result, Value) else self.value(result.view(torch.int8))
+        return Bytes(bits.name, bits.type)
+
     def _call(self, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
         if is_assertion(node):
             return None
@@ -361,7 +375,7 @@ class Translator:
         translate = RULES.get(node.target) or RULES.get(str(node.target))
         if not translate:
             raise Unsupported("no rule" + HINTS.get(str(node.target).removeprefix("aten.").split(".")[0], ""))
-        if getattr(meta, "dtype", None) == torch.uint8 and node.target not in MOVES:
+        if getattr(meta, "dtype", None) == torch.uint8 and node.target not in MOVES | CONVERSIONS:
             raise Unsupported("uint8, which wraps at 256: convert first, x.float() or x.int()")
         before = len(self.b.lines)
         result = translate(self, *args, **kwargs)
@@ -390,6 +404,8 @@ _A = torch.ops.aten
 MOVES = {_A.view.default, _A.reshape.default, _A.permute.default, _A.transpose.int, _A.t.default, _A.unsqueeze.default, _A.squeeze.dim,
          _A.expand.default, _A.slice.Tensor, _A.select.int, _A.flatten.using_ints, _A.unflatten.int, _A.clone.default, _A.contiguous.default,
          _A.movedim.int, _A.detach.default, _A.cat.default, _A.stack.default, _A.gather.default, _A.index_select.default}
+# What takes numbers modulo 256 to it.
+CONVERSIONS = {_A.to.dtype, _A.to.dtype_layout, _A.to.device, _A._to_copy.default, _A.type_as.default}
 HINTS = {"bincount": ": use torch.nn.functional.one_hot(x, n).sum(0)"}
 
 

@@ -315,13 +315,15 @@ def isinf(t: Translator, x: Value) -> Value:
 
 @rule(A.to.dtype_layout, A.to.device)
 def to(t: Translator, x: Value, *_: Any, **__: Any) -> Value:
-    return t.b.cast(x, t.out.dtype)
+    """In uint8, which is i32 here, numbers are modulo 256."""
+    result = t.b.cast(x, t.out.dtype)
+    return functions.remainder(t.b, result, t.b.like(256, result)) if t.node.meta["val"].dtype == torch.uint8 else result
 
 
 @rule(A.to.dtype)
 def to_dtype(t: Translator, x: Value, dtype: Any, non_blocking: bool = False, copy: bool = False, *_: Any, **__: Any) -> Value:
     """A copy of f32 in f32, as `widened` makes, keeps what follows in it."""
-    return t.b.kept(x) if copy and x.dtype == t.out.dtype == "f32" else t.b.cast(x, t.out.dtype)
+    return t.b.kept(x) if copy and x.dtype == t.out.dtype == "f32" else to(t, x)
 
 
 @rule(A._to_copy.default)
@@ -331,7 +333,7 @@ def to_copy(t: Translator, x: Value, dtype: Any = None, **_: Any) -> Value:
 
 @rule(A.type_as.default)
 def type_as(t: Translator, x: Value, other: Any) -> Value:
-    return t.b.cast(x, t.out.dtype)
+    return to(t, x)
 
 
 @rule(A.clone.default, A.alias.default, A.contiguous.default, A.lift_fresh_copy.default)
