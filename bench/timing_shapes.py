@@ -52,7 +52,8 @@ def main():
             for name, order in orders.items():
                 took[name].append(microseconds(step, order))
     more, usual = (least(took["in turn"]) - least(took["in a row"]) for least in (min, median))
-    print(f"another of {len(SHAPES)} shapes in each call: {more:.2f} us more (at most {BAR:g}), median {usual:.2f}, of {min(took['in a row']):.1f} us")
+    print(f"another of {len(SHAPES)} shapes in each call: {more:.2f} us more (at most {BAR:g}), median {usual:.2f}, of"
+          f" {min(took['in a row']):.1f} us")
     sys.exit(more > BAR)
 
 

@@ -120,7 +120,7 @@ def floored_quotient(b: Builder, x: Value, y: Value) -> Value:
     dtype, (x, y) = x.dtype, widened(b, x, y)
     quotient, left = _divided(b, x, y)
     if not x.dtype.startswith("i"):
-        quotient = b.binary("sub", quotient, b.binary("sub", x, x))
+        quotient, y = b.binary("sub", quotient, b.binary("sub", x, x)), b.unary("stop_gradient", y)
     return b.cast(b.binary("sub", quotient, b.cast(_opposite(b, left, y), quotient.dtype)), dtype)
 
 

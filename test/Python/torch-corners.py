@@ -207,6 +207,21 @@ def bytes_as_results():
         assert outputs["given"].dtype == "uint8" and bool((outputs["given"] == x.numpy()).all())
 
 
+def gradients_of_zero():
+    """What reaches the loss by values without a gradient is decayed, as in PyTorch."""
+    class Signs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.sign = nn.Parameter(torch.tensor([0.5, -2.0, 3.0, 4.0])), nn.Parameter(torch.tensor([-1.0, 0.5, -0.0, 2.0]))
+            self.p, self.divisor = nn.Parameter(torch.tensor([0.0, 1.0, 1.0, 0.0])), nn.Parameter(torch.tensor([0.3, -0.7, 2.0, 5.0]))
+
+        def forward(self, x):
+            quotient = torch.div(x, self.divisor, rounding_mode="floor")
+            return (torch.copysign(self.scale, self.sign) * x + torch.bernoulli(self.p) * quotient).sum()
+
+    agree(Signs(), (torch.arange(1.0, 5.0),), optimizer=lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.5), updates=1, bar=1e-6)
+
+
 def infinities():
     def activated(x):
         return (F.hardswish(x),)
@@ -215,7 +230,7 @@ def infinities():
 
 
 TESTS = [copies_on_a_grid, lines_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, dropped_in_an_eval,
-         wide_in_autocast, wide_in_bf16, equal_bounds, bytes_as_results, infinities]
+         wide_in_autocast, wide_in_bf16, equal_bounds, bytes_as_results, gradients_of_zero, infinities]
 
 if __name__ == "__main__":
     for test in TESTS:

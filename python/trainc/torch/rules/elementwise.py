@@ -71,7 +71,9 @@ def whole(t: Translator, x: Value) -> Value:
 
 @rule(A.copysign.Tensor, A.copysign.Scalar)
 def copysign(t: Translator, x: Value, sign: Any) -> Value:
-    return functions.copysign(t.b, *t.pair(x, sign))
+    """The gradient of the sign is 0."""
+    x, sign = t.pair(x, sign)
+    return functions.copysign(t.b, x, t.b.unary("stop_gradient", sign))
 
 
 @rule(A.round.decimals)

@@ -60,8 +60,9 @@ def bernoulli(t: Translator, x: Any, p: float) -> Value:
 
 
 @rule(A.bernoulli.default)
-def bernoulli_of(t: Translator, p: Any) -> Value:
-    p = t.value(p)
+def bernoulli_of(t: Translator, p: Value) -> Value:
+    """The gradient of the probabilities is 0."""
+    p = t.b.unary("stop_gradient", p)
     return t.b.cast(t.b.compare("lt", t.b.random("uniform", t.out.shape, p.dtype), p), t.out.dtype)
 
 
