@@ -8,6 +8,7 @@ import results
 from common import ROOT, Failed
 from pass_tests import lit_codes
 from rows import judge
+from rows.traps import outcome
 
 
 def same_results(folder):
@@ -31,7 +32,6 @@ CONTRACT = ["Runtime/tables.c", "Runtime/artifact.c", "Runtime/convert.c", "Inte
 
 
 def bad_input(folder):
-    from rows.traps import outcome
     return outcome([path for name in ("Dialect/Train/invalid*", "Transforms/Verify/verify-form*", "Transforms/Commands/*-errors.mlir")
                     for path in sorted(glob.glob(os.path.join(ROOT, "test", name)))], "tests pass: operations, forms, what passes refuse")
 

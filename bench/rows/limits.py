@@ -10,7 +10,7 @@ import results as tables
 from common import ENVIRONMENT, Failed, compile_module, generate, run, tool, workload_module, write_npy
 from rows import Outcome, judge_ratios, worst
 from rows.cpu_steps import PIECES, against_peers
-from rows.pytorch import PEERS, STEPS, for_each_model, group, peaks_of, step_of, timed
+from rows.pytorch import STEPS, for_each_model, group, peaks_of, peers_of, step_of, timed
 from timing import limit_program, our_command, our_files, precision, steps_of, take_turns
 from timing_cpu import AMX, AVX2, time_step
 from timing_update import per_round
@@ -116,8 +116,7 @@ def with_tcmalloc(model):
     library = ctypes.util.find_library("tcmalloc_minimal")
     if not library:
         raise Failed("tcmalloc is not installed: run scripts/setup.sh --bench")
-    return {**{peer: step_of(model, peer) for peer in PEERS},
-            **{f"{peer} with tcmalloc": ["env", f"LD_PRELOAD={library}", *step_of(model, peer)] for peer in ("eager", "compile")}}
+    return {**peers_of(model), **{f"{peer} with tcmalloc": ["env", f"LD_PRELOAD={library}", *step_of(model, peer)] for peer in ("eager", "compile")}}
 
 
 def peers_avx2(folder):

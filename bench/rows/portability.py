@@ -9,6 +9,7 @@ import portable
 from common import ROOT, RUNTIME_LIBRARY, Failed, largest, run, tool
 from processors import AARCH64, EXAMPLES, TARGETS, TYPES, disassembled, example, options_of, undefined
 from rows import Outcome, judge, judge_ratios, worst
+from rows.traps import outcome
 from trainc_ctypes import Runtime
 
 sys.path[:0] = [os.path.join(ROOT, "test", "Fuzz", "Inputs"), os.path.join(ROOT, "test", "Integration"),
@@ -221,13 +222,11 @@ def other_results(modules, targets, folder):
     import runner
     runtime, bad = Runtime(RUNTIME_LIBRARY), []
     for i, module in enumerate(modules):
-        tolerance, rounding = module.accuracy()
         for target in targets:
             job, path = os.path.join(folder, "job.json"), os.path.join(folder, f"module {i} {target}.so")
             reference = portable.compile_module(module.text, os.path.join(folder, "reference.so"), "--reference", "-O1", *options_of(target))
             with open(job, "w") as f:
-                json.dump({"variants": {"default": path, "reference": reference}, "inputs": module.inputs, "seed": i,
-                           "tolerance": tolerance if module.own_order else None, "rounding": rounding}, f)
+                json.dump(module.job({"default": path, "reference": reference}, i, module.own_order), f)
             outcome, message = runner.answer(runtime, job).split("\t")
             if outcome != "equal":
                 bad.append(f"module {i} for {target}: {outcome}: {message}")
@@ -268,6 +267,5 @@ def clean(folder):
 
 
 def bad_input(folder):
-    from rows.traps import outcome
     return outcome([os.path.join(ROOT, "test", name) for name in ("Driver/errors.test", "Driver/aarch64.test", "Driver/portable-bits-errors.mlir")],
                    "tests pass: architectures, triples, what --portable-bits refuses")

@@ -272,10 +272,14 @@ def for_each_model(name, measure, models=TRANSFORMERS + OTHERS, anywhere=False):
     return results
 
 
+def peers_of(model):
+    return {peer: step_of(model, peer) for peer in PEERS}
+
+
 def timed(model, folder, ours=(), held=(), peers=None):
     """({peer: [its time / ours of each round]}, milliseconds of ours, how far the limit moved, {program: why it failed}). `ours` are
     options of our step; `peers` are their commands, if not as they are; the words `held` stand before the command of each program."""
-    failed, peers = {}, peers or {peer: step_of(model, peer) for peer in PEERS}
+    failed, peers = {}, peers or peers_of(model)
     commands = {"trainc": step_of(model, "trainc", *ours), **peers}
     commands = {name: [*held, *command, "--serve"] for name, command in commands.items()}
     commands["limit"] = [limit_program(), "serve", "sgemm_char_fc"]

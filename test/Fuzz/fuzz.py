@@ -143,11 +143,9 @@ class Job:
         return libraries, None
 
     def compare(self, module, number, libraries, rounded):
-        tolerance, rounding = module.accuracy()
         job = os.path.join(self.folder, "job.json")
         with open(job, "w") as f:
-            json.dump({"variants": libraries, "inputs": module.inputs, "seed": number,
-                       "tolerance": tolerance if rounded else None, "rounding": rounding}, f)
+            json.dump(module.job(libraries, number, rounded), f)
         answer = self.runner.ask(job)
         for library in {*libraries.values()}:
             os.remove(library)

@@ -20,9 +20,10 @@ class Valid:
     f64: bool
     operations: set = field(default_factory=set)
 
-    def accuracy(self):
-        """(how far sums in another order may be off, a rounding of what is given), relative."""
-        return (0.05, 2**-8) if self.narrow else (1e-10, 2**-52) if self.f64 else (2e-4, 2**-23)
+    def job(self, variants, seed, rounded):
+        """What runner.py is asked of artifacts {name: library}; with `rounded` code by definitions may sum in another order."""
+        tolerance, rounding = (0.05, 2**-8) if self.narrow else (1e-10, 2**-52) if self.f64 else (2e-4, 2**-23)
+        return {"variants": variants, "inputs": self.inputs, "seed": seed, "tolerance": tolerance if rounded else None, "rounding": rounding}
 
 
 def clauses(rng, element):
