@@ -70,24 +70,25 @@ FailureOr<SmallVector<Value>> EmbeddingOp::decompose(OpBuilder &b) {
   Value first = extractFirst(b, loc, getFirst());
   int64_t own = getTensorType(getTable()).getDimSize(0);
   SmallVector<utils::IteratorType> loops(rank, utils::IteratorType::parallel);
-  auto lookup = linalg::GenericOp::create(
-      b, loc, type, getIds(), empty, ArrayRef{rows, identity}, loops,
-      [&](OpBuilder &b, Location loc, ValueRange args) {
-        Value row = idAsRow(b, loc, args[0], countRows(), first), isOwn;
-        if (first) {
-          isOwn = isRow(b, loc, row, own);
-          Value zero = arith::ConstantIndexOp::create(b, loc, 0);
-          row = arith::SelectOp::create(b, loc, isOwn, row, zero);
-        }
-        Value column = linalg::IndexOp::create(b, loc, rank - 1);
-        Value element = tensor::ExtractOp::create(b, loc, getTable(),
-                                                  ValueRange{row, column});
-        if (isOwn)
-          element = arith::SelectOp::create(
-              b, loc, isOwn, element,
-              splatConstant(b, loc, type.getElementType(), 0.0));
-        linalg::YieldOp::create(b, loc, element);
-      });
+  auto readElement = [&](OpBuilder &b, Location loc, ValueRange args) {
+    Value row = idAsRow(b, loc, args[0], countRows(), first), isOwn;
+    if (first) {
+      isOwn = isRow(b, loc, row, own);
+      Value zero = arith::ConstantIndexOp::create(b, loc, 0);
+      row = arith::SelectOp::create(b, loc, isOwn, row, zero);
+    }
+    Value column = linalg::IndexOp::create(b, loc, rank - 1);
+    Value element =
+        tensor::ExtractOp::create(b, loc, getTable(), ValueRange{row, column});
+    if (isOwn)
+      element = arith::SelectOp::create(
+          b, loc, isOwn, element,
+          splatConstant(b, loc, type.getElementType(), 0.0));
+    linalg::YieldOp::create(b, loc, element);
+  };
+  auto lookup =
+      linalg::GenericOp::create(b, loc, type, getIds(), empty,
+                                ArrayRef{rows, identity}, loops, readElement);
   return SmallVector<Value>{lookup.getResult(0)};
 }
 
