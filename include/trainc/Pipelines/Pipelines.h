@@ -40,7 +40,7 @@ struct PipelineOptions {
   int64_t alignSize = train::kBufferAlignment;
   /// Axes of the mesh that get other sizes (train-set-mesh).
   llvm::SmallVector<std::pair<std::string, int64_t>> mesh;
-  /// What is divided among ranks: none, optimizer, gradients or parameters
+  /// What is sharded over the ranks: none, optimizer, gradients or parameters
   /// (train-shard).
   std::string shard = "none";
   /// How the gradients of a window are kept: full or sharded; empty: as takes the
