@@ -43,6 +43,11 @@ static constexpr llvm::StringLiteral kSystemFeatures[] = {
     "shstk",    "tsxldtrk",   "uintr",  "usermsr",   "waitpkg",   "wbnoinvd",
     "widekl",   "xsave",      "xsavec", "xsaveopt",  "xsaves"};
 
+/// Without these nothing was tested.
+static constexpr struct {
+  llvm::StringLiteral feature, name;
+} kNeededFeatures[] = {{"avx2", "AVX2"}, {"fma", "FMA"}, {"f16c", "F16C"}};
+
 /// The features of a processor of x86-64; false and a message if there is none.
 static bool featuresOfX86(llvm::StringRef cpu, std::string &features,
                           std::string &error) {
@@ -63,10 +68,14 @@ static bool featuresOfX86(llvm::StringRef cpu, std::string &features,
       if (!llvm::is_contained(kSystemFeatures, feature))
         names.push_back(feature.str());
   }
-  if (!llvm::is_contained(names, "fma") || !llvm::is_contained(names, "f16c")) {
-    error = ("expects a processor with fused multiply-add and F16C for "
-             "--target-cpu, such as x86-64-v3, got '" +
-             cpu + "'")
+  llvm::SmallVector<llvm::StringRef> missing;
+  for (const auto &[feature, name] : kNeededFeatures)
+    if (!llvm::is_contained(names, feature))
+      missing.push_back(name);
+  if (!missing.empty()) {
+    error = ("expects a processor with AVX2, FMA and F16C for --target-cpu, "
+             "such as x86-64-v3, got '" +
+             cpu + "' without " + llvm::join(missing, ", "))
                 .str();
     return false;
   }
