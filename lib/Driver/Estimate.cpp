@@ -19,10 +19,10 @@ struct Share {
   double work = 0, seconds = 0;
   int64_t count = 0;
 
-  void add(double workOfOne, double secondsOfOne) {
-    ++count;
-    work += workOfOne;
-    seconds += secondsOfOne;
+  void add(double workOfOne, double secondsOfOne, int64_t times) {
+    count += times;
+    work += times * workOfOne;
+    seconds += times * secondsOfOne;
   }
 };
 
@@ -52,12 +52,15 @@ public:
 private:
   /// Says which rates are `missing`, of which one is needed.
   void miss(llvm::ArrayRef<StringRef> names, bool flops);
-  bool run(const std::vector<CommandRow> &list);
+  /// Adds what the list does `count` times, one behind the other.
+  bool run(const std::vector<CommandRow> &list, int64_t count = 1);
+  bool runOnce(const std::vector<CommandRow> &list);
   std::optional<double> timeOf(const CommandRow &command);
   std::optional<double> timeOfCollective(const CommandRow &command);
 
   const Tables &tables;
   const Rates &rates;
+  int64_t times = 1;           // of the list
   double networkFree = 0;      // when all that was started is done
   std::vector<double> started; // when each is done
   size_t waited = 0;
@@ -89,7 +92,7 @@ std::optional<double> Estimator::timeOf(const CommandRow &command) {
   Share &share = shares[command.rate];
   share.rate = load.getRateName();
   share.flops = load.isOfFlops();
-  share.add(share.flops ? load.flops : load.bytes, *time);
+  share.add(share.flops ? load.flops : load.bytes, *time, times);
   return time;
 }
 
@@ -120,17 +123,17 @@ std::optional<double> Estimator::timeOfCollective(const CommandRow &command) {
   if (command.kind == TRAINC_COMMAND_ALL_REDUCE)
     moved *= 2;
   double time = moved / *rate + rates.find(kLatencyRate).value_or(0);
-  communication += time;
+  communication += times * time;
   auto same = llvm::find_if(traffic, [&](const Traffic &other) {
     return other.kind == kind && other.axes == detail.axes;
   });
   if (same == traffic.end())
     same = traffic.insert(traffic.end(), {kind, detail.axes, {}});
-  same->share.add(range, time);
+  same->share.add(range, time, times);
   return time;
 }
 
-bool Estimator::run(const std::vector<CommandRow> &list) {
+bool Estimator::runOnce(const std::vector<CommandRow> &list) {
   bool overlaps = tables.target == TRAINC_TARGET_CUDA;
   double between = rates.find(kCommandRate).value_or(0);
   for (const CommandRow &command : list) {
@@ -139,8 +142,8 @@ bool Estimator::run(const std::vector<CommandRow> &list) {
       if (!time)
         return false;
       seconds += *time + between;
-      gaps += between;
-      ++commands;
+      gaps += times * between;
+      commands += times;
       continue;
     }
     uint32_t phase = command.collective->phase;
@@ -162,12 +165,21 @@ bool Estimator::run(const std::vector<CommandRow> &list) {
   return true;
 }
 
-bool Estimator::estimate(const EntryRow &entry) {
-  if (!run(entry.lists[TRAINC_LIST_FIRST]))
+bool Estimator::run(const std::vector<CommandRow> &list, int64_t count) {
+  times = count;
+  double begin = seconds;
+  if (!runOnce(list))
     return false;
-  for (uint32_t i = 1; i < entry.accumulate; ++i)
-    if (!run(entry.lists[TRAINC_LIST_NEXT]))
-      return false;
+  // A list that runs several times waits for all that it starts: each time takes as long.
+  seconds += (times - 1) * (seconds - begin);
+  return true;
+}
+
+bool Estimator::estimate(const EntryRow &entry) {
+  if (!run(entry.lists[TRAINC_LIST_FIRST]) ||
+      (entry.accumulate > 1 &&
+       !run(entry.lists[TRAINC_LIST_NEXT], entry.accumulate - 1)))
+    return false;
   return run(entry.lists[TRAINC_LIST_APPLY]);
 }
 
