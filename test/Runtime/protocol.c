@@ -188,6 +188,9 @@ static void test_errors(trainc_artifact *a) {
   // CHECK: TRAINC_INVALID_ARGUMENT: scalar 'lr' cannot be nan: expected a finite number
   EXPECT(trainc_set_scalar(t, "seed", 0.5), TRAINC_INVALID_ARGUMENT);
   // CHECK: TRAINC_INVALID_ARGUMENT: scalar 'seed' cannot be 0.5: expected an integer from 0 to 2^53 - 1
+  EXPECT(trainc_set_scalar(t, "clip_limit", -1), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: scalar 'clip_limit' cannot be -1: expected a positive number
+  OK(trainc_set_scalar(t, "clip_limit", 0)); // as it is without a clip
   EXPECT(trainc_get_scalar(t, "none", &value), TRAINC_NOT_FOUND);
   // CHECK: TRAINC_NOT_FOUND: artifact 'handmade' has no scalar 'none'
   OK(trainc_set_scalar(t, "lr", 0.5));
@@ -213,6 +216,35 @@ static void test_errors(trainc_artifact *a) {
   // CHECK: TRAINC_INVALID_ARGUMENT: the last run or load of this trainer ended half-way; load a checkpoint first
   trainc_trainer_destroy(t);
   trainc_trainer_destroy(untouched);
+}
+
+/// Numbers of a schedule that it divides by, and others of these names.
+static void test_lengths(void) {
+  trainc_scalar table[NUM_SCALARS + 4];
+  memcpy(table, scalars, sizeof scalars);
+  trainc_scalar *more = table + NUM_SCALARS;
+  more[0] = (trainc_scalar){"rate", 0, 0, 0};
+  more[1] = (trainc_scalar){"rate.steps", 9, TRAINC_SCALAR_SETTABLE, 0};
+  more[2] = (trainc_scalar){"rate.size", 4, TRAINC_SCALAR_SETTABLE, 0};
+  more[3] = (trainc_scalar){"momentum.steps", 4, TRAINC_SCALAR_SETTABLE, 0};
+  table[TRAINC_SCALAR_CLIP_LIMIT].init = 1;
+  trainc_descriptor d = trainc_descriptor_handmade;
+  d.scalars = table;
+  d.num_scalars = NUM_SCALARS + 4;
+  trainc_artifact *a;
+  OK(trainc_artifact_open_descriptor(&d, &a));
+  trainc_trainer *t = make_trainer(a, 1, 0);
+  EXPECT(trainc_set_scalar(t, "rate.steps", 0), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: scalar 'rate.steps' cannot be 0: expected a positive number
+  EXPECT(trainc_set_scalar(t, "rate.size", -2), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: scalar 'rate.size' cannot be -2: expected a positive number
+  EXPECT(trainc_set_scalar(t, "clip_limit", 0), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: scalar 'clip_limit' cannot be 0: expected a positive number
+  CHECK(scalar(t, "rate.steps") == 9 && scalar(t, "clip_limit") == 1);
+  OK(trainc_set_scalar(t, "rate.steps", 0.5));
+  OK(trainc_set_scalar(t, "momentum.steps", -1));
+  trainc_trainer_destroy(t);
+  trainc_artifact_close(a);
 }
 
 /// Types narrow once, to nearest even; a written parameter reaches its copy.
@@ -253,6 +285,7 @@ int main(void) {
   test_windows(trainer);
   test_stop(artifact);
   test_errors(artifact);
+  test_lengths();
   test_tensors(artifact);
   trainc_artifact_close(artifact); // the trainer keeps it
   CHECK(run_steps(trainer, 0, 300) < 1.0);

@@ -378,8 +378,9 @@ TRAINC_API trainc_status trainc_get_scalar_at(const trainc_trainer *trainer,
                                               double *out_value);
 
 /// Sets a scalar that has TRAINC_SCALAR_SETTABLE, from the next step on. The
-/// value must be finite; a seed an integer in [0, 2^53); a loss scale positive, and in an
-/// open window, whose gradients it scales, the one that it has.
+/// value must be finite; a seed an integer in [0, 2^53); the limit of a clip and the steps
+/// and size of a schedule positive, or what the source has; a loss scale positive, and in
+/// an open window, whose gradients it scales, the one that it has.
 ///
 /// What is set stays set: it is saved and loaded with the state. A scalar that was not
 /// set has the value of its artifact, also after a load of what another artifact has

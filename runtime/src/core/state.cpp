@@ -37,9 +37,25 @@ trainc_status trainc_get_scalar(const trainc_trainer *trainer, const char *name,
   return trainc_get_scalar_at(trainer, scalar, out_value);
 }
 
+/// Is it the length of a schedule, `lr.steps` or `lr.size` of @lr, which divides by it? The
+/// value of a schedule is the scalar of its name.
+static bool isLength(const trainc_descriptor &d, const char *name) {
+  const char *dot = strrchr(name, '.');
+  if (!dot || (strcmp(dot, ".steps") != 0 && strcmp(dot, ".size") != 0))
+    return false;
+  size_t size = static_cast<size_t>(dot - name);
+  for (uint32_t i = 0; i < d.num_scalars; ++i) {
+    const char *other = d.scalars[i].name;
+    if (strncmp(other, name, size) == 0 && other[size] == 0)
+      return !(d.scalars[i].flags & TRAINC_SCALAR_SETTABLE);
+  }
+  return false;
+}
+
 const char *trainc::expectedOf(const trainc_descriptor &d, uint32_t scalar,
                                double value) {
   bool whole = value >= 0 && value < 0x1p53 && value == floor(value);
+  const trainc_scalar &entry = d.scalars[scalar];
   switch (fixedOf(d, scalar)) {
   case TRAINC_SCALAR_SEED:
   case TRAINC_SCALAR_UPDATE:
@@ -50,8 +66,15 @@ const char *trainc::expectedOf(const trainc_descriptor &d, uint32_t scalar,
   case TRAINC_SCALAR_LOSS_SCALE:
     return isfinite(value) && value > 0 ? nullptr : "a positive number";
   }
-  bool free = !(d.scalars[scalar].flags & TRAINC_SCALAR_SETTABLE);
-  return free || isfinite(value) ? nullptr : "a finite number";
+  bool free = !(entry.flags & TRAINC_SCALAR_SETTABLE);
+  if (!free && !isfinite(value))
+    return "a finite number";
+  // What the source has may stay: 0 is the limit of a step without a clip.
+  bool positive =
+      fixedOf(d, scalar) == TRAINC_SCALAR_CLIP_LIMIT || isLength(d, entry.name);
+  return free || !positive || value > 0 || value == entry.init
+             ? nullptr
+             : "a positive number";
 }
 
 trainc_status trainc_set_scalar_at(trainc_trainer *trainer, uint32_t scalar,
