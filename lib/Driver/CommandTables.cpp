@@ -229,7 +229,9 @@ CommandRow Gatherer::commandOf(EntryRow &entry, StartOp start, uint32_t phase) {
   trainc_collective_detail detail{};
   detail.phase = phase;
   detail.axes = maskOf(start.getAxes());
-  detail.dtype = getDType(start.getOut().getType().getElementType());
+  MemRefType type = start.getOut().getType();
+  detail.dtype = getDType(type.getElementType());
+  detail.scalar = type.getRank() == 0;
   if (auto pieces = start.getPieceOf())
     detail.piece_axes = maskOf(*pieces);
   switch (start.getCollective()) {

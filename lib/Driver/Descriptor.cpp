@@ -239,7 +239,7 @@ Constant *Writer::collective(const trainc_collective_detail &c) {
                                             .dtype = u32(c.dtype),
                                             .phase = u32(c.phase),
                                             .token = u32(c.token),
-                                            .reserved = u32(0)}));
+                                            .scalar = u32(c.scalar)}));
 }
 
 Constant *Writer::command(const CommandRow &row) {

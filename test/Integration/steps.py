@@ -1,7 +1,8 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """Modules of several steps, one per shape: any of them goes on with an open window, all train the same parameters by the same
-counters. Against one step whose inputs are filled up with examples of weight 0, in every mode, on the GPU of tests and on ranks."""
+counters. Against one step whose inputs are filled up with examples of weight 0, in every mode, on the GPU of tests and on ranks, which
+may take steps of their own but where more than the loss is summed over a batch."""
 import os
 import sys
 import tempfile
@@ -106,6 +107,77 @@ def on_ranks(rank):
     return np.array(seen), {key: rank.trainer.read(key[1], key[0], key[2]) for key in rank.trainer.tensors if key[0] in ("parameter", "state")}
 
 
+def at_once(rank):
+    """Two ranks that take a step each in a micro-step, of whose batches one rank has all; results whole, and the state."""
+    batches, seen = list(data()), []
+    for first, second in zip(batches[:6], batches[1:7]):
+        parts = [{name: value[:len(value) // 2] for name, value in batch.items()} for batch in (first, second)]
+        if rank.ranks == 1:
+            result = rank.trainer.step(f"step{LARGEST}", **filled({name: np.concatenate([p[name] for p in parts]) for name in first}))
+        else:
+            result = rank.trainer.step(f"step{2 * len(parts[rank.rank]['x'])}", **parts[rank.rank])
+        seen.append([result.window_loss if result.closed else 0, result.grad_norm, result.update])
+    return np.array(seen), {key: rank.trainer.read(key[1], key[0], key[2]) for key in rank.trainer.tensors if key[0] in ("parameter", "state")}
+
+
+# Statistics over the batch of all ranks. One of a single channel is no scalar.
+NORMED_HEAD = """
+train.mesh @mesh(data = 1)
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<6xCxf32> init(normal<0.5>) optimizer(@o)
+train.param @scale : tensor<Cxf32> init(ones) optimizer(@o)
+train.param @shift : tensor<Cxf32> init(zeros) optimizer(@o)
+train.buffer @mean : tensor<Cxf32> init(zeros)
+train.buffer @var : tensor<Cxf32> init(ones)
+"""
+NORMED = """
+train.step @stepN(%x: tensor<Nx6xf32> split([data])) {
+  %w = train.read @w : tensor<6xCxf32>
+  %scale = train.read @scale : tensor<Cxf32>
+  %shift = train.read @shift : tensor<Cxf32>
+  %mean = train.read @mean : tensor<Cxf32>
+  %var = train.read @var : tensor<Cxf32>
+  %h = nn.matmul %x, %w : tensor<Nx6xf32>, tensor<6xCxf32>
+  %n, %mean1, %var1 = nn.batch_norm %h, %scale, %shift, %mean, %var training
+      : tensor<NxCxf32>, tensor<Cxf32>, tensor<Cxf32>, tensor<Cxf32>, tensor<Cxf32>
+  train.write %mean1 to @mean : tensor<Cxf32>
+  train.write %var1 to @var : tensor<Cxf32>
+  %a = nn.gelu %n tanh : tensor<NxCxf32>
+  %s = nn.reduce sum %a dims [0, 1] : tensor<NxCxf32>
+  train.yield loss(%s) : tensor<f32>
+}
+"""
+
+
+def refused(rank):
+    rows = ROWS[rank.rank]
+    try:
+        rank.trainer.step(f"step{rows}", x=np.ones((rows // 2, 6), "f4"))
+    except Error as error:
+        return str(error)
+    return "nothing is refused"
+
+
+def check_at_once(compiled):
+    text = module(ROWS, "accumulate(2) clip(global_norm<0.4>)")
+    mean = "  %m = nn.div %loss, %n : tensor<f32>, tensor<f32>\n  train.yield loss(%m) : tensor<f32>"
+    means = text.replace("  train.yield loss(%loss) weight(%n) : tensor<f32>, tensor<f32>", mean)
+    require("means", means.count(mean) == len(ROWS))
+    for name, whole in ("sums", text), ("means", means):
+        want, = run(at_once, compiled("alone", whole), 1)
+        for mode, *more in ("none",), ("optimizer",), ("optimizer", "--merge-buffer=sharded"):
+            path = compiled("apart", whole, mesh_option(dict(data=2)), f"--shard={mode}", "--bucket-size=256", *more)
+            for got in run(at_once, path, 2):
+                compare(f"{name}, each rank its step, {mode} {more}", got, want, 3e-6)
+    for channels in 7, 1:
+        steps = "".join(NORMED.replace("stepN", f"step{n}").replace("Nx", f"{n}x") for n in ROWS[:2])
+        path = compiled("normed", (NORMED_HEAD + steps).replace("Cx", f"{channels}x"), mesh_option(dict(data=2)))
+        for error in run(refused, path, 2):
+            require("statistics of two entries", all(
+                part in error for part in (f"of {channels} F32 in entry 'step8'", f"of {channels} F32 in entry 'step4'",
+                                           "expected batches of one entry on all ranks")), error)
+
+
 def main():
     runtime = Runtime(RUNTIME_LIBRARY)
     with tempfile.TemporaryDirectory() as folder:
@@ -132,6 +204,7 @@ def main():
                 path = compiled(mode, text, mesh_option(dict(data=2)), f"--shard={mode}", "--bucket-size=256", *more)
                 for got in run(on_ranks, path, 2):
                     compare(f"{mode} {more}", got, want, 3e-6)
+        check_at_once(compiled)
         # The memory of a smaller shape adds nothing but its inputs.
         memory = []
         for rows in (ROWS, ROWS[:1]):

@@ -74,6 +74,9 @@ def cases():
     yield "model", Block(), same, None, dict(mesh={"model": RANKS}, parallel=PLAN), 1e-9
     tokens = [[(ids(2, 6),)] * RANKS for _ in range(UPDATES)]
     yield "auto", llama(), tokens, lambda m, t: m(input_ids=t, labels=t).loss, dict(mesh={"model": RANKS}, parallel="auto"), 1e-6
+    ragged = [[(torch.randn(n, 5), ids(n) % 3) for n in sizes] for sizes in ((4, 4), (2, 4), (4, 2))]
+    yield ("shapes", nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)), ragged, lambda m, x, y: F.cross_entropy(m(x), y),
+           dict(mesh={"data": RANKS}, shapes=[ragged[1][0]]), 1e-9)
 
 
 def rank_of(rank):

@@ -247,6 +247,9 @@ static void testMismatch(const char *expected, Change change) {
       call.count = 30;
       call.data = data;
       call.label = "norm";
+      call.entry = i == 1 ? "short" : "step"; // which may differ
+      OK(run(*comm, call, nullptr));
+      call.batch = 1;
       if (i == 1)
         change(call, window);
       CHECK(run(*comm, call, nullptr) == TRAINC_COMM_FAILED);
@@ -269,6 +272,10 @@ static void testMismatches() {
   testMismatch("of 30 BF16",
                [](Collective &c, Window *) { c.dtype = TRAINC_BF16; });
   testMismatch("'loss'", [](Collective &c, Window *) { c.label = "loss"; });
+  for (const char *expected :
+       {"of 30 F32 in entry 'short'", "of 30 F32 in entry 'step'",
+        "; expected batches of one entry on all ranks"})
+    testMismatch(expected, [](Collective &c, Window *) { c.batch = 2; });
   testMismatch("at byte 8 of window 0", [](Collective &c, Window *window) {
     c.data = nullptr;
     c.window = window;

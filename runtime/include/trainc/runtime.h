@@ -344,6 +344,9 @@ typedef struct trainc_step_result {
 /// their own. `out_result` may be null. Outputs of the entry are then those
 /// of this micro-step.
 ///
+/// Of several ranks each may run another step of the window if no more than gradients and
+/// scalars is summed over their batches; else it is TRAINC_COMM_FAILED on all of them.
+///
 /// A gradient or a weight that is not finite is no error: the update is skipped
 /// and reported.
 TRAINC_API trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,

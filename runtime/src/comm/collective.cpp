@@ -1,6 +1,7 @@
 //===- collective.cpp - Starting collectives and waiting for them ---------===//
 
 #include "comm/internals.h"
+#include <stddef.h>
 
 using namespace trainc;
 
@@ -179,7 +180,9 @@ static void describe(const Operation &operation, uint32_t sequence,
   to.root = call.root;
   to.place = call.window ? call.window->number + 1 : 0;
   to.apart = call.target ? 1 : 0;
+  to.batch = call.batch;
   snprintf(to.label, sizeof(to.label), "%s", call.label ? call.label : "");
+  snprintf(to.entry, sizeof(to.entry), "%s", call.entry ? call.entry : "");
 }
 
 /// Fills in the next operation, and counts it in its group.
@@ -207,7 +210,7 @@ static trainc_status prepare(Comm &comm, const Collective &collective,
     flags->resize(group.size());
   }
   describe(operation, group.started, operation.mine);
-  call.label = nullptr; // the caller's; mine.label is ours
+  call.label = call.entry = nullptr; // the caller's; those in `mine` are ours
   operation.chunks = call.window ? 0 : countChunks(operation);
   operation.firstChunk = group.chunks;
   operation.staged = 0;
@@ -286,12 +289,15 @@ static void appendDescriptor(Text &text, const Descriptor &descriptor) {
                 descriptor.place - 1);
   if (descriptor.apart)
     text.append(" with a target");
+  if (descriptor.entry[0])
+    text.format(" in entry '%.*s'", static_cast<int>(sizeof(descriptor.entry)),
+                descriptor.entry);
 }
 
 static trainc_status compare(Comm &comm, const Operation &operation,
                              uint32_t member, const Descriptor &theirs) {
   const Descriptor &mine = operation.mine;
-  if (memcmp(&mine, &theirs, sizeof(mine)) == 0)
+  if (memcmp(&mine, &theirs, offsetof(Descriptor, entry)) == 0)
     return TRAINC_OK;
   Text reason;
   reason.format("rank %u does ", operation.group->members[member].rank);
@@ -302,6 +308,8 @@ static trainc_status compare(Comm &comm, const Operation &operation,
     reason.format(" as collective %u", theirs.sequence);
   reason.format(" where rank %u does ", comm.rank);
   appendDescriptor(reason, mine);
+  if (theirs.batch && mine.batch && theirs.batch != mine.batch)
+    reason.append("; expected batches of one entry on all ranks");
   return giveUp(comm, &operation, reason.c_str());
 }
 

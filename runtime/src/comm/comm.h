@@ -93,6 +93,10 @@ struct Collective {
   void *data = nullptr;
   void *target = nullptr;
   const char *label = nullptr; // for reports: what is exchanged; or null
+  const char *entry = nullptr; // for reports: in which entry; or null
+  /// From 1 on the number of the entry of whose batch the range is made: all members are
+  /// to say the same. 0: of any.
+  uint32_t batch = 0;
 };
 
 /// Says that this rank's range is ready. Does not block. `out_token` may be null.

@@ -30,9 +30,11 @@ struct Descriptor {
   uint32_t sequence, kind, dtype, root;
   uint32_t place; // 0: anywhere, else the window's number + 1
   uint32_t apart; // 1: with a target
+  uint32_t batch; // as Collective has it
   char label[72];
+  char entry[36]; // for reports alone: members may differ in it
 };
-static_assert(sizeof(Descriptor) == 120);
+static_assert(sizeof(Descriptor) == 160);
 
 /// A member is at most 2 maxPending + 1 collectives ahead of one that has not
 /// read its descriptor.
@@ -62,7 +64,7 @@ struct Control {
   std::atomic<uint64_t> enqueued; // collectives between GPUs, for reports
   GroupBlock groups[maxGroups];
 };
-constexpr uint64_t controlMagic = 0x7472696e636f6d32;
+constexpr uint64_t controlMagic = 0x7472696e636f6d33;
 constexpr uint64_t ringOffset = (sizeof(Control) + 4095) / 4096 * 4096;
 constexpr uint64_t ringBytes = ringSlots * slotBytes;
 constexpr uint64_t controlBytes = ringOffset + maxGroups * ringBytes;

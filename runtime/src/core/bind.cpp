@@ -106,6 +106,23 @@ static trainc_status bindCommand(trainc_trainer *trainer, unsigned threads,
   return TRAINC_OK;
 }
 
+/// Whether a collective is of what the entry makes of its batch. All its ranks then run
+/// that entry: what they divide sums by is a size of its shapes. What is in arenas that
+/// outlive the run, parameters and gradients, is of all entries; so are buckets of gradients
+/// in the workspace, which are exchanged in place. Scalars of a step are sums of
+/// terms of its loss, of which each rank may have another number.
+static bool isOfBatch(const trainc_descriptor &d, const trainc_entry &entry,
+                      int list, const trainc_command &command) {
+  if (!isCollective(command.kind) || list == TRAINC_LIST_APPLY ||
+      command.num_operands == 1)
+    return false;
+  uint32_t base = command.operands[0].base;
+  if (base < d.num_arenas && base != d.workspace_arena)
+    return false;
+  auto &detail = *static_cast<const trainc_collective_detail *>(command.detail);
+  return entry.kind == TRAINC_ENTRY_EVAL || !detail.scalar;
+}
+
 /// Whether a command uses memory that `operand` writes, or writes what it uses.
 static bool depends(const trainc_command &command,
                     const trainc_operand &operand) {
@@ -252,6 +269,7 @@ static trainc_status bindEntry(trainc_trainer *trainer, unsigned threads,
       bound.firstArgument = argument;
       argument += list.commands[i].num_operands;
       TRAINC_TRY(bindCommand(trainer, threads, list.commands[i], bound));
+      bound.ofBatch = isOfBatch(*trainer->d, entry, kind, list.commands[i]);
       state.lists[kind].push(bound);
     }
     if (threads > 1 && !trainer->gpu) {

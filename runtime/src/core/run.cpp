@@ -194,8 +194,7 @@ static Collective collectiveOf(const trainc_trainer *trainer,
   return c;
 }
 
-static trainc_status runCollective(trainc_trainer *trainer,
-                                   const EntryState &state,
+static trainc_status runCollective(trainc_trainer *trainer, uint32_t entry,
                                    const BoundCommand &command) {
   auto &detail =
       *static_cast<const trainc_collective_detail *>(command.source->detail);
@@ -208,8 +207,11 @@ static trainc_status runCollective(trainc_trainer *trainer,
     }
     return wait(comm, token, &trainer->pool);
   }
-  Collective c = collectiveOf(trainer, command,
-                              state.arguments.data() + command.firstArgument);
+  void *const *args =
+      trainer->entries[entry].arguments.data() + command.firstArgument;
+  Collective c = collectiveOf(trainer, command, args);
+  c.entry = trainer->d->entries[entry].name;
+  c.batch = command.ofBatch ? entry + 1 : 0;
   if (detail.phase == TRAINC_COLLECTIVE_START) {
     uint32_t token = 0;
     TRAINC_TRY(start(comm, c, &token));
@@ -364,7 +366,7 @@ static trainc_status runCommands(trainc_trainer *trainer, uint32_t entry,
     if (trainer->observer)
       TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/false, now()));
     if (isCollective(commands[i].source->kind)) {
-      trainc_status status = runCollective(trainer, state, commands[i]);
+      trainc_status status = runCollective(trainer, entry, commands[i]);
       if (status != TRAINC_OK) {
         trainer->broken = true;
         return status;

@@ -62,6 +62,7 @@ struct BoundCommand {
   const cuda::Product *product; // GEMM on a GPU
   const Group *group;           // of a collective
   uint32_t phase;               // of a collective on a GPU
+  bool ofBatch;                 // of a collective: its ranks run one entry
   size_t firstArgument;         // in EntryState::arguments
   int64_t tiles;
   bool alone;        // so little work that waking threads would cost more
