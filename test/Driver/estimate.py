@@ -160,12 +160,12 @@ def check_windows():
     # However many there are, the estimate takes no longer.
     most = 2**31 - 1
     for options in [], ["--merge-buffer=sharded"], ["--merge-buffer=sharded", "--target=cuda"]:
-        four, five, many = (
+        with_four, with_five, with_most = (
             estimate(text.replace("(5)", f"({count})"), f"{rates},command=1u", "--mesh=data=2", *options)[1]
             for count in (4, 5, most)
         )
         for name in "seconds", "commands", "communication":
-            near(many[name], five[name] + (most - 5) * (five[name] - four[name]))
+            near(with_most[name], with_five[name] + (most - 5) * (with_five[name] - with_four[name]))
     early = estimate(text, rates, "--mesh=data=2", "--merge-buffer=sharded")[1]
     moved = [sum(c["bytes"] for c in step["collectives"] if c["bytes"] > 1000) for step in (one, five, early)]
     assert moved[0] == moved[1] < moved[2], moved

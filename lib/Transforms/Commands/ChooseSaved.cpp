@@ -50,6 +50,12 @@ static bool isAlwaysThere(Value value) {
          value.getDefiningOp<nn::IotaOp>();
 }
 
+/// Whether it holds gradients, of this rank or summed over ranks in every micro-step.
+static bool holdsGradients(ArenaOp arena) {
+  trainc_role role = arena.getRole();
+  return role == TRAINC_ROLE_GRADIENT || role == TRAINC_ROLE_MERGED;
+}
+
 namespace {
 struct ListSaver {
   ListSaver(ListOp list, SymbolTable &symbols)
@@ -90,8 +96,7 @@ void ListSaver::findForward() {
     auto arena =
         write ? symbols.lookup<ArenaOp>(write.getTarget().getRootReference())
               : ArenaOp();
-    if (isa<train::ReturnOp>(op) ||
-        (arena && arena.getRole() != TRAINC_ROLE_GRADIENT))
+    if (isa<train::ReturnOp>(op) || (arena && !holdsGradients(arena)))
       stack.push_back(&op);
   }
   while (!stack.empty())

@@ -164,3 +164,41 @@ train.list @rule of @step "first" (%a: tensor<256x512xbf16>, %w: tensor<512x512x
   train.write %9 to @arena.grad.f32::@w : tensor<512x512xf32>
   train.return
 }
+
+// -----
+
+// What is summed over ranks in every micro-step is a gradient, too: what makes it is not of the forward pass.
+// REMARK: remark: [Passed] ChosenSaved | Category:train-choose-saved | BytesNotKept=524288, ComputedAgain=2, List=summed
+// CHECK-LABEL: train.list @summed
+// CHECK: %[[TANH:.*]] = nn.tanh %[[X:.*]] :
+// CHECK: nn.reduce sum
+// CHECK: %[[KEPT:.*]] = train.barrier %[[X]] : tensor<256x512xf32>
+// CHECK: %[[AGAIN:.*]] = nn.tanh %[[KEPT]]
+// CHECK: nn.mul %{{.*}}, %[[AGAIN]]
+// CHECK: %[[EXP:.*]] = nn.exp %[[KEPT]]
+// CHECK: nn.mul %{{.*}}, %[[EXP]]
+// CHECK-NOT: nn.tanh
+train.arena @arena.scalars scalars {
+  train.slice @loss : tensor<f32>
+}
+train.arena @arena.merged.f32 merged {
+  train.slice @w : tensor<512x512xf32>
+}
+train.list @summed of @step "first" (%a: tensor<256x512xf32>, %w: tensor<512x512xf32>) {
+  %x = nn.matmul %a, %w : tensor<256x512xf32>, tensor<512x512xf32>
+  %0 = nn.tanh %x : tensor<256x512xf32>
+  %1 = nn.exp %x : tensor<256x512xf32>
+  %2 = nn.mul %x, %0 : tensor<256x512xf32>, tensor<256x512xf32>
+  %3 = nn.add %2, %1 : tensor<256x512xf32>, tensor<256x512xf32>
+  %4 = nn.reduce sum %3 dims [0, 1] : tensor<256x512xf32>
+  train.write %4 to @arena.scalars::@loss : tensor<f32>
+  %5 = nn.matmul %a, %w transpose_rhs : tensor<256x512xf32>, tensor<512x512xf32>
+  %6 = nn.mul %5, %0 : tensor<256x512xf32>, tensor<256x512xf32>
+  %7 = nn.mul %5, %1 : tensor<256x512xf32>, tensor<256x512xf32>
+  %8 = nn.add %6, %7 : tensor<256x512xf32>, tensor<256x512xf32>
+  %9 = nn.matmul %a, %8 transpose_lhs : tensor<256x512xf32>, tensor<256x512xf32>
+  %10 = train.read @arena.merged.f32::@w : tensor<512x512xf32>
+  %11 = nn.add %10, %9 : tensor<512x512xf32>, tensor<512x512xf32>
+  train.write %11 to @arena.merged.f32::@w : tensor<512x512xf32>
+  train.return
+}
