@@ -68,9 +68,14 @@ static bool featuresOfX86(llvm::StringRef cpu, std::string &features,
       if (!llvm::is_contained(kSystemFeatures, feature))
         names.push_back(feature.str());
   }
+  llvm::StringMap<bool> has;
+  for (const std::string &name : names) {
+    has[name] = true;
+    llvm::X86::updateImpliedFeatures(name, /*Enabled=*/true, has);
+  }
   llvm::SmallVector<llvm::StringRef> missing;
   for (const auto &[feature, name] : kNeededFeatures)
-    if (!llvm::is_contained(names, feature))
+    if (!has.lookup(feature))
       missing.push_back(name);
   if (!missing.empty()) {
     error = ("expects a processor with AVX2, FMA and F16C for --target-cpu, "

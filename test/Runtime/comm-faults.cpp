@@ -247,8 +247,7 @@ static void testMismatch(const char *expected, Change change) {
       call.count = 30;
       call.data = data;
       call.label = "norm";
-      call.entry = i == 1 ? "short" : "step"; // which may differ
-      OK(run(*comm, call, nullptr));
+      call.entry = i == 1 ? "short" : "step";
       call.batch = 1;
       if (i == 1)
         change(call, window);
@@ -260,6 +259,30 @@ static void testMismatch(const char *expected, Change change) {
         fflush(stdout);
         _exit(1);
       }
+    }));
+  for (pid_t pid : pids)
+    CHECK(finishProcess(pid, 10) == 0);
+}
+
+static void testOtherEntries() {
+  std::string meeting = newMeeting();
+  std::vector<pid_t> pids;
+  for (uint32_t i = 0; i < RANKS; ++i)
+    pids.push_back(startProcess([&] {
+      trainc_comm_options options = rankOptions(i, RANKS, meeting);
+      trainc_comm *comm;
+      OK(trainc_comm_create(&options, &comm));
+      float one = 1;
+      Collective call;
+      call.kind = TRAINC_ALL_REDUCE;
+      call.group = worldGroup(*comm);
+      call.count = 1;
+      call.data = &one;
+      call.label = "loss";
+      call.entry = i == 1 ? "short" : "step"; // which may differ
+      OK(run(*comm, call, nullptr));
+      CHECK(static_cast<int>(one) == RANKS);
+      trainc_comm_destroy(comm);
     }));
   for (pid_t pid : pids)
     CHECK(finishProcess(pid, 10) == 0);
@@ -385,6 +408,7 @@ int main() {
                  operation % 2 == 1, 1});
   for (unsigned seed = 0; seed < 20; ++seed)
     testRandomKill(seed);
+  testOtherEntries();
   testMismatches();
   testInterrupt();
   testSuspended();
