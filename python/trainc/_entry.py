@@ -89,6 +89,7 @@ class EntryPoint:
         self.inputs = [Input(port, i) for i, port in enumerate(entry.inputs[:entry.num_inputs])]
         self.outputs = [Port(port) for port in entry.outputs[:entry.num_outputs]]
         self._batch, self._constants, self._nested, self._examples, self._narrows = None, {}, frozenset(), None, False
+        self.advice = ""
         self._shapes = {port.name: port.shape for port in self.inputs}
         self._unread: dict[str, tuple] = {}  # shapes of what a batch has that is no input
         self._known = frozenset(self._shapes)  # names that a batch may have
@@ -135,11 +136,12 @@ class EntryPoint:
                 and not (self._unread and self._unlike(given)))
 
     def expect(self, names: Sequence[str], constants: Mapping[str, Any], unsigned: Collection[str], items: Sequence[str] | None,
-               examples: Any, narrows: bool, shapes: Mapping[str, Sequence[int]], unsigned_outputs: Collection[str]) -> None:
+               examples: Any, narrows: bool, shapes: Mapping[str, Sequence[int]], unsigned_outputs: Collection[str], advice: str) -> None:
         """Of what a batch consists: its items in order, by default `names`, which are the leaves'. What is no input may be given, too:
         a constant as it is here, an array of the shape that it has in `shapes`, on which the step may depend; all else is not looked at.
-        `examples`, if there are any, completes a batch. With `narrows` arrays of 64 bits are taken for inputs of 32."""
-        self._narrows = narrows
+        `examples`, if there are any, completes a batch. With `narrows` arrays of 64 bits are taken for inputs of 32. `advice` says what
+        takes other shapes."""
+        self._narrows, self.advice = narrows, advice and f"; {advice}"
         self._items, ports = list(names if items is None else items), [port.name for port in self.inputs]
         self._batch = None if ports == list(names) == self._items else list(names)
         self._constants, self._nested, self._examples = dict(constants), frozenset(self._items) - frozenset(names), examples
@@ -172,7 +174,7 @@ class EntryPoint:
         for name in self._unlike(given) if self._unread else ():
             got = _shape(given[name])
             raise InvalidArgumentError(f"{name} of {self.name} is no input, but the step may depend on its shape: expected {self._unread[name]}, got "
-                                       f"{type(given[name]).__name__ if got is None else tuple(got)}; it may be left out")
+                                       f"{type(given[name]).__name__ if got is None else tuple(got)}; it may be left out{self.advice}")
         if self._examples:  # the weights are the last input
             given = self._examples.complete(self.inputs[-1].shape[0], given)
         return {name: value for name, value in given.items() if name in self._shapes or name not in self._batch}
@@ -204,7 +206,7 @@ class EntryPoint:
             copied = reason
         if dtype != port.dtype or shape != port.shape:
             raise InvalidArgumentError(f"input {port.name} of {self.name}: expected {port.dtype} of shape "
-                                       f"{port.shape}, got {dtype} of shape {tuple(shape)}")
+                                       f"{port.shape}, got {dtype} of shape {tuple(shape)}{self.advice if shape != port.shape else ''}")
         # When Ctrl-C ends this, either may be bound: both stay alive until the next call, which binds anew.
         before = port.held if port.value is None else port.value
         port.held = before, owner

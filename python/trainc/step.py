@@ -165,7 +165,8 @@ class Step:
                     repr(value) if value is None or isinstance(value, int | float | str) else type(value).__name__)
 
         given = [said(v) for v in inputs] + [f"{name}: {said(v)}" for name, v in named.items()]
-        raise InvalidArgumentError(f"no step takes inputs of shapes {', '.join(given)}: expected those of one of {'; '.join(map(str, steps))}")
+        raise InvalidArgumentError(f"no step takes inputs of shapes {', '.join(given)}: expected those of one of {'; '.join(map(str, steps))}"
+                                   + steps[0].advice)
 
     def _read_outputs(self, number):
         """Those of call `number`, of which only the last one's are there."""
@@ -216,16 +217,16 @@ class Step:
 
     def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}, unsigned: Collection[str] = (),
                items: Sequence[str] | None = None, examples: Any = None, narrows: bool = False,
-               shapes: Mapping[str, Sequence[int]] = {}, unsigned_outputs: Collection[str] = ()) -> None:
+               shapes: Mapping[str, Sequence[int]] = {}, unsigned_outputs: Collection[str] = (), advice: str = "") -> None:
         """Says of what batches for an entry consist, in their order: names that are no inputs may then be given, too. Those in
         `constants` must have these values, those in `shapes` these shapes; the others are not looked at. Inputs in `unsigned` and outputs
         in `unsigned_outputs` are uint8. A batch that holds dicts, lists or tuples has `items`, and `names` are those of the leaves: `b_x` in
         a dict `b`, `b_0` in a tuple. `examples`, of trainc.torch.examples, fills smaller batches up. With `narrows` NumPy's arrays of 64
-        bits are taken for inputs of 32."""
+        bits are taken for inputs of 32. `advice`, what takes other shapes, is said where one is refused."""
         found = {e.name: e for e in (*self._steps, *self._evals.values())}
         if entry not in found:
             raise NotFoundError(f"{self.path} has no entry {entry}")
-        found[entry].expect(names, constants, unsigned, items, examples, narrows, shapes, unsigned_outputs)
+        found[entry].expect(names, constants, unsigned, items, examples, narrows, shapes, unsigned_outputs, advice)
 
     def flush(self) -> StepResult:
         """Closes all open accumulation windows: their updates run with what they have. The result is that of the last one;

@@ -53,8 +53,12 @@ def epochs():
             result = step(x, y) if n != 3 else step(x=x.numpy(), y=y.numpy())
             assert abs(result.loss - loss.item()) < 1e-12 and result.weight == n, (n, result)
         same(step, reference)
-        with refused(trainc.InvalidArgumentError, "expected float64 of shape (4, 6)", "(5, 6)"):
+        with refused(trainc.InvalidArgumentError, "expected float64 of shape (4, 6)", "(5, 6); smaller batches are padded; another", "with shapes="):
             step(*batch(5))
+        with refused(trainc.InvalidArgumentError, "(3, 6); another shape needs an eval of its own", "evals={name: (function, batch)}"):
+            step.eval("y", batch(3)[0])
+        with refused(trainc.InvalidArgumentError, "expected (4,), got (3,); it may be left out; another shape needs an eval of its own"):
+            step.eval("y", *batch(3))
         with refused(trainc.InvalidArgumentError, "shape (4, 6)", "(3, 6)"):
             step(batch(3)[0], batch(2)[1])
 
@@ -227,8 +231,14 @@ def mixed():
             x, y = batch(SIZE)
             expected = loss(copy.deepcopy(model), x, y).mean().item()
             assert abs(step(x, y).loss - expected) < 1e-12
-            with refused(trainc.InvalidArgumentError, "got 3 examples, expected 4: none can be added", said):
+            with refused(trainc.InvalidArgumentError, "got 3 examples, expected 4: none can be added", said, "export with shapes="):
                 step(x[:3], y[:3])
+    with trainc.torch.export(mlp(), batch(SIZE), lambda m, x, y: each(m, x, y).mean()).step(threads=1) as step:
+        with refused(trainc.InvalidArgumentError, "expected float64 of shape (4, 6)", "(3, 6); another shape needs a step", "shapes=",
+                     "a loss per example also takes smaller batches"):
+            step(*batch(3))
+        with refused(trainc.InvalidArgumentError, "expected int64 of shape (4,), got int32 of shape (4,)"):
+            step(batch(SIZE)[0], batch(SIZE)[1].int())
     with refused(trainc.UnsupportedError, "one floating-point number, or one per example of the batch, got tensor<3xf64>"):
         trainc.torch.export(mlp(), batch(SIZE), lambda m, x, y: m(x).mean(0))
     with refused(trainc.UnsupportedError, "an input is called example_weights"):

@@ -66,7 +66,7 @@ with exported.step(threads=2) as step, one.step(threads=2) as alone:
             step(*wrong)
             raise AssertionError(f"{wrong} was taken")
         except trainc.InvalidArgumentError as e:
-            assert "no step takes inputs of shapes" in str(e) and "int64[4, 12]" in str(e), str(e)
+            assert "no step takes inputs of shapes" in str(e) and "int64[4, 12]" in str(e) and "export with shapes=" in str(e), str(e)
     # A call that is refused leaves the outputs of the one before.
     result = step(*batches[0])
     for wrong in (batch(5, 16), (batches[1][0], batches[1][1].int())):

@@ -17,6 +17,7 @@ from ..emit import Builder, Type, Value, quoted, symbol
 from ..errors import InvalidArgumentError
 
 WEIGHTS = "example_weights"  # the input of a step
+SHAPES = "another shape needs a step of its own: export with shapes="
 
 # What a module must have beside the losses that are looked at.
 HEAD = """train.mesh @mesh(data = {size})
@@ -98,7 +99,8 @@ class Examples:
         if count is None or not 0 < count <= size:
             return {WEIGHTS: torch.ones(size, device="cpu")} | given  # it has another shape, which is said where it is bound
         if count < size and self.mixed:
-            raise InvalidArgumentError(f"got {count} examples, expected {size}: none can be added with weight 0, as examples are mixed: {self.mixed}")
+            raise InvalidArgumentError(f"got {count} examples, expected {size}: none can be added with weight 0, as examples are mixed: {self.mixed}; "
+                                       f"{SHAPES}")
         if WEIGHTS in given and (shape := getattr(given[WEIGHTS], "shape", None)) != (count,):
             got = type(given[WEIGHTS]).__name__ if shape is None else f"shape {tuple(shape)}"
             raise InvalidArgumentError(f"{WEIGHTS} of {count} examples: expected shape ({count},), got {got}")
@@ -122,6 +124,15 @@ class Examples:
     def cut(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Outputs without the rows that fill the last batch up."""
         return outputs | {name: outputs[name][(slice(None),) * dim + (slice(self._count),)] for name, dim in self.outputs.items()}
+
+
+def advice_of(examples: Examples | None, is_eval: bool) -> str:
+    """What to do with a batch of a shape that an entry does not take."""
+    if is_eval:
+        return "another shape needs an eval of its own: export with evals={name: (function, batch)}"
+    if examples is None:
+        return f"{SHAPES}; a loss per example also takes smaller batches, padded with weight 0"
+    return SHAPES if examples.mixed else f"smaller batches are padded; {SHAPES}"
 
 
 def _filled(x: Any, dim: int, size: int, value: float | None = None) -> Any:

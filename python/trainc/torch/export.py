@@ -21,7 +21,7 @@ from ..step import Step
 from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch
 from .entries import NO_CONSTANT, Entry, Shared, captured, translate
-from .examples import WEIGHTS, Examples, examples_of
+from .examples import WEIGHTS, Examples, advice_of, examples_of
 from .hooks import refuse_hooks
 from .moments import Begun, Moments, MomentsByStep, SeveralMoments, moments_of
 from .optim import groups_of, refuse_twice
@@ -111,7 +111,8 @@ class Exported(exported.Exported):
         for entry, batch in self.batches.items():
             examples = dataclasses.replace(self.examples[entry]) if entry in self.examples else None  # of this step alone
             step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT}, self.unsigned[entry],
-                        self.items[entry], examples, shapes=self.shapes.get(entry, {}), unsigned_outputs=self.unsigned_outputs.get(entry, ()))
+                        self.items[entry], examples, shapes=self.shapes.get(entry, {}), unsigned_outputs=self.unsigned_outputs.get(entry, ()),
+                        advice=advice_of(examples, entry in step._evals))
         for name, begun in self.begun.items():
             begun.check()
             part = self.moments.parts[name] if isinstance(self.moments, MomentsByStep) else self.moments
