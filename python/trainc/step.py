@@ -51,6 +51,15 @@ def _bytes_of(limit: int | str | None) -> int:
     return size
 
 
+def _held_names(held: Sequence[str], windows: Sequence[str]) -> dict[str, str]:
+    """Names of scalars, and those that the artifact has. Of several steps that train different parameters each has its own, `critic.update`,
+    where the artifact's have no prefix for the first one. There is one seed."""
+    if len(windows) < 2:
+        return {name: name for name in held}
+    own = set(held[:_runtime.FIXED_SCALARS]) - {"seed"}
+    return {f"{windows[0]}.{name}" if name in own else name: name for name in held if name not in {f"{window}.seed" for window in windows}}
+
+
 def _same(a: Any, b: Any) -> bool:
     """Whether two arrays of one shape have the same numbers; a NaN is one."""
     return bool(((a == b) | (a != a) & (b != b)).all())
@@ -103,7 +112,9 @@ class Step:
                 self._tensors.setdefault(name, i)
         d = t.descriptor  # gone when the step is closed
         self._table = [(DTYPES[tensor.dtype], shape_of(tensor)) for tensor in d.tensors[:d.num_tensors]]
-        self._scalars = {s.name.decode(): s.flags & _runtime.SETTABLE for s in d.scalars[:d.num_scalars]}
+        self._held_names = _held_names([s.name.decode() for s in d.scalars[:d.num_scalars]], list(self._windows))
+        flags = {s.name.decode(): s.flags for s in d.scalars[:d.num_scalars]}
+        self._scalars = {name: flags[held] & _runtime.SETTABLE for name, held in self._held_names.items()}
         self._lazy, self._number = not t.device().startswith("cpu"), 0
         self._eager = False  # results are read at once until a window is closed
         if notice := t.notice():
@@ -278,7 +289,7 @@ class Step:
             raise MismatchError("the state dict does not fit the step:\n  " + "\n  ".join(wrong))
         with self._trainer.lock:
             self._agree("the state dict", list(views.values()))
-            begins = not any(self._trainer.scalar(full) for full in self._scalars if f".{full}".endswith(".update"))
+            begins = not any(self._scalar(full) for full in self._scalars if f".{full}".endswith(".update"))
             for name, i in self._tensors.items():
                 average = self._trainer.tensors.get(("state", name, "ema")) if begins else None
                 for index in (i, average):
@@ -371,8 +382,8 @@ class Step:
     # Scalars.
 
     def get(self, name: str) -> float:
-        """A scalar: "update", "seed", "loss_scale", a hyperparameter "group.lr"; "lr" alone if all groups agree. A learning rate is that
-        of the next update. (A schedule by its own name is the rate of the last one, 0 before the first.)"""
+        """A scalar: "update", "seed", "loss_scale", a hyperparameter "group.lr"; "lr" alone if all groups agree. Of steps that train different
+        parameters each has its own, "critic.update"; "update" alone if they agree. A learning rate is that of the next update. (A schedule by its own name is the rate of the last one, 0 before the first.)"""
         return self._agreed(name)
 
     def set(self, name: str, value: float) -> None:
@@ -391,7 +402,7 @@ class Step:
         with self._trainer.lock:
             self._number += 1
             for full in names:
-                self._trainer.set_scalar(full, value)
+                self._trainer.set_scalar(self._held_names[full], value)
 
     def _scalars_of(self, name):
         known = [*self._scalars, *self.rates]
@@ -400,15 +411,20 @@ class Step:
             raise NotFoundError(f"{self.path} has no scalar {name}: expected {', '.join(known)}")
         return list(dict.fromkeys(own for full in names for own in (full, self.clones.get(full, full))))
 
+    def _scalar(self, full):
+        return self._trainer.scalar(self._held_names[full])
+
     def _values_of(self, name):
         """The scalars of this name, by their full ones."""
-        return {full: self.rates[full](self) if full in self.rates else self._trainer.scalar(full) for full in self._scalars_of(name)}
+        return {full: self.rates[full](self) if full in self.rates else self._scalar(full) for full in self._scalars_of(name)}
 
     def _agreed(self, name):
         """The one value of these scalars."""
         values = self._values_of(name)
         if len(set(values.values())) > 1:
-            where, expected = ("types", "one value, as set() gives to both") if name in values else ("groups", "the full name of one")
+            steps = any(full.rpartition(".")[0] in self._windows for full in values)
+            where, expected = (("types", "one value, as set() gives to both") if name in values else
+                               ("steps" if steps else "groups", "the full name of one"))
             raise InvalidArgumentError(f"{name} differs between {where}: {', '.join(f'{full} = {value:g}' for full, value in values.items())}; "
                                        f"expected {expected}")
         return next(iter(values.values()))

@@ -12,6 +12,7 @@ from torch import nn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import distance, trainc  # noqa: E402
+from tiny import refused  # noqa: E402
 
 torch.manual_seed(5)
 torch.set_default_dtype(torch.float64)
@@ -106,7 +107,22 @@ with exported(start, ours, schedule(ours)).step(threads=2) as step:
             for key, value in values.items():
                 assert distance(value, expected[number][key]) <= 1e-9, (name, number, key)
     step.load_torch_optimizer({"critic": pair[0].state_dict(), "generator": pair[1].state_dict()})
-    assert step.get("update") == 6 and step.get("generator.update") == 6  # the first of them has no prefix
+    assert step.get("update") == step.get("critic.update") == step.get("generator.update") == 6
+    # Each has counters of its own; there is one seed.
+    step.train("generator", noise[0])
+    for use, error, text in ((lambda: step.get("update"), trainc.InvalidArgumentError,
+                              "update differs between steps: critic.update = 6, generator.update = 7; expected the full name of one"),
+                             (lambda: step.set("critic.update", 3), trainc.InvalidArgumentError, "critic.update cannot be set: expected"),
+                             (lambda: step.get("actor.update"), trainc.NotFoundError, "no scalar actor.update: expected critic.update")):
+        with refused(error, text):
+            use()
+    step.set("critic.loss_scale", 2.0)
+    assert (step.get("critic.loss_scale"), step.get("generator.loss_scale")) == (2, 1)
+    step.set("critic.loss_scale", 1.0)
+    step.set("seed", 3)
+    assert step.get("seed") == 3
+    step.load_torch_optimizer({"critic": pair[0].state_dict(), "generator": pair[1].state_dict()})
+    assert step.get("update") == 6
     for call, error, text in (
             (lambda: step(noise[0]), trainc.InvalidArgumentError, "call one by step.train(name, ...)"),
             (lambda: step.train("actor", noise[0]), trainc.NotFoundError, "expected critic, generator"),

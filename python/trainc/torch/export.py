@@ -351,7 +351,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
                                    "optimizer")
         groups += own
         group_of |= {p: g.name for g in own for p in g.parameters if p in trained}
-        moments[kind] = moments_of(one.optimizer, by_id, made, f"{kind}.update" if moments else "update")
+        moments[kind] = moments_of(one.optimizer, by_id, made, f"{kind}.update" if len(trains or ()) > 1 else "update")
         if (before := Begun(one.optimizer, one.scheduler)).any:
             begun[kind] = before
         for step in steps[kind] if trains else ():

@@ -73,7 +73,7 @@ def _set_update(step: Step, scalar: str, update: int) -> None:
         step.save(path)
         if step.rank == 0:
             try:
-                _write_scalar(path, scalar, update)
+                _write_scalar(path, step._held_names[scalar], update)
             except OSError as error:  # the others must know before they load it
                 failed = error
         try:
