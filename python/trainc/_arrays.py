@@ -1,12 +1,12 @@
 """Memory of NumPy arrays, torch tensors and what has DLPack or __array_interface__, as the runtime takes it.
 
-Neither NumPy nor torch is imported before an array of it is given or asked for.
+Neither NumPy nor torch is imported before an array of it is given or asked for, or weights are looked at.
 """
 import ctypes
 import math
 import sys
 import zlib
-from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
+from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p, py_object
 from typing import Any, NamedTuple
 
 from .errors import InvalidArgumentError, UnsupportedError
@@ -131,11 +131,40 @@ def _dlpack_view(value) -> View:
     return View(dtype, shape, (tensor.data or 0) + tensor.byte_offset, capsule, None, None)
 
 
-def checksum(view: View, start: int = 0) -> int:
-    """CRC-32 of the memory, behind that of others."""
+def _memory_of(view: View):
     address = view.pointer if isinstance(view.pointer, int) else ctypes.addressof(view.pointer)
     size = math.prod(view.shape) * SIZES[DTYPES.index(view.dtype)]
-    return zlib.crc32((ctypes.c_char * size).from_address(address), start)
+    return (ctypes.c_char * size).from_address(address)
+
+
+def checksum(view: View, start: int = 0) -> int:
+    """CRC-32 of the memory, behind that of others."""
+    return zlib.crc32(_memory_of(view), start)
+
+
+# Of floating types: an integer of their size, and infinity as one.
+_INFINITIES = {"float32": (c_uint32, 0x7F800000), "float64": (c_uint64, 0x7FF << 52), "bfloat16": (c_uint16, 0x7F80), "float16": (c_uint16, 0x7C00)}
+_PIECE = 1 << 16  # numbers that are looked at together: they stay in the cache
+
+
+def holds_nan(view: View) -> bool:
+    """Whether one of the numbers is a NaN."""
+    return memory_holds_nan(view.dtype, _memory_of(view))
+
+
+def memory_holds_nan(dtype: str, memory: Any) -> bool:
+    """The same of bytes: without its sign a NaN is above infinity, as an integer."""
+    if dtype not in _INFINITIES:
+        return False
+    kind, infinity = _INFINITIES[dtype]
+    data = memoryview(memory).cast("B")
+    try:
+        import numpy
+    except ImportError:
+        sign = 1 << 8 * ctypes.sizeof(kind) - 1
+        return any(bits & ~sign > infinity for bits in data.cast(kind._type_))
+    numbers = numpy.frombuffer(data, kind)
+    return any(bool((numbers[i:i + _PIECE] << 1 > kind(infinity << 1).value).any()) for i in range(0, len(numbers), _PIECE))
 
 
 def empty(dtype: str, shape: tuple, as_torch: bool):

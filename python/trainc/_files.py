@@ -1,10 +1,16 @@
-"""Files that are written whole."""
+"""Files: those that are written whole, and weights in safetensors files."""
 import contextlib
+import json
+import mmap
 import os
+import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from ._arrays import memory_holds_nan
 from .errors import NotFoundError
+
+_FLOATS = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
 @contextlib.contextmanager
@@ -26,3 +32,18 @@ def beside(path: str | os.PathLike) -> Iterator[str]:
     with temporary(name, folder) as new:
         yield new
         os.replace(new, os.path.join(folder, name))
+
+
+def tensors_with_nan(path: str | os.PathLike, names: Collection[str]) -> list[str]:
+    """Those of `names` in a safetensors file that hold a NaN. Of what is no such file, of which the runtime says what is wrong, none."""
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory, memoryview(memory) as data:
+            size, = struct.unpack_from("<Q", data)
+            header, found = json.loads(bytes(data[8:8 + size])), []
+            for name in header.keys() & names:
+                begin, end = header[name]["data_offsets"]
+                with data[8 + size + begin:8 + size + end] as part:
+                    found += [name] if memory_holds_nan(_FLOATS.get(header[name]["dtype"], ""), part) else []
+            return sorted(found)
+    except (OSError, ValueError, KeyError, TypeError, struct.error):
+        return []

@@ -70,7 +70,7 @@ class Exported:
         step = Step(library, **options)
         with temporary("weights.safetensors") as weights:
             self._write_weights(weights if step.rank == 0 else os.devnull)  # what is refused is refused on all ranks
-            step.load_weights(weights)  # rank 0 reads for those that have no file
+            step._trainer.load_parameters(weights)  # rank 0 reads for those that have no file
         step.clones = _clones(step, self.text)
         return step
 

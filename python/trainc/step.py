@@ -10,8 +10,9 @@ from ctypes import byref, c_char_p, c_double
 from typing import Any, NamedTuple
 
 from . import _runtime
-from ._arrays import DTYPES, SIZES, checksum, empty, pointer_of, view
+from ._arrays import DTYPES, SIZES, checksum, empty, holds_nan, pointer_of, view
 from ._entry import EntryPoint
+from ._files import tensors_with_nan
 from ._result import StepResult
 from ._trainer import Comm, Trainer, shape_of
 from .errors import InvalidArgumentError, MismatchError, NotFoundError, warn
@@ -267,7 +268,7 @@ class Step:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
         """Copies arrays or tensors into parameters and buffers of their names; optimizer states stay, but for averages before any update.
 
-        Floating types convert into each other (to nearest even), all others only to themselves. Shapes that differ,
+        Floating types convert into each other (to nearest even), all others only to themselves. Shapes that differ, NaNs,
         and with `strict` names that one side lacks, are a MismatchError that lists them all; nothing has changed then. With several ranks
         all of them call it, with the same values: other ones are a MismatchError, too.
         """
@@ -281,6 +282,7 @@ class Step:
             if name in state:
                 try:
                     views[i] = self._fitting(name, i, state[name])
+                    wrong += [f"{name}: holds NaN, expected numbers"] if name not in self.added and holds_nan(views[i]) else []
                 except InvalidArgumentError as error:
                     wrong.append(str(error))
         if strict:
@@ -383,7 +385,8 @@ class Step:
 
     def get(self, name: str) -> float:
         """A scalar: "update", "seed", "loss_scale", a hyperparameter "group.lr"; "lr" alone if all groups agree. Of steps that train different
-        parameters each has its own, "critic.update"; "update" alone if they agree. A learning rate is that of the next update. (A schedule by its own name is the rate of the last one, 0 before the first.)"""
+        parameters each has its own, "critic.update"; "update" alone if they agree. A learning rate is that of the next update. (A schedule by
+        its own name is the rate of the last one, 0 before the first.)"""
         return self._agreed(name)
 
     def set(self, name: str, value: float) -> None:
@@ -454,7 +457,14 @@ class Step:
             warn("\n".join(lines))
 
     def load_weights(self, path: str | os.PathLike) -> None:
-        """Loads parameters, and buffers as far as the safetensors file has them; all else stays, but for averages before any update."""
+        """Loads parameters, and buffers as far as the safetensors file has them; all else stays, but for averages before any update. NaNs
+        are refused, and nothing has changed then."""
+        wrong = tensors_with_nan(path, self._tensors.keys() - self.added)
+        try:
+            self._trainer.agree("whether weights hold NaN", bool(wrong))
+        finally:
+            if wrong:
+                raise MismatchError(f"{path}: {', '.join(wrong)} holds NaN, expected numbers")
         self._trainer.load_parameters(path)
 
     def set_metadata(self, key: str, value: str | None) -> None:
@@ -519,8 +529,8 @@ def load(path: str | os.PathLike, weights: str | os.PathLike | Mapping[str, Any]
          timeout: float = 0.0, deadline: float = 0.0) -> Step:
     """Opens the artifact `path` (a shared library that `compile` wrote) and makes a training state of it.
 
-    weights: parameters and buffers to start from, a safetensors file or a state dict. Without, initial values as the
-        source has them, drawn by `seed`.
+    weights: parameters and buffers to start from, a safetensors file or a state dict, without NaNs. Else initial values
+        as the source has them, drawn by `seed`.
     threads: that compute; 0: all processors of the process. Results do not depend on it.
     device: None: a GPU if the artifact has code for one that is there, else the CPU; "cpu", "cuda" or "cuda:N".
     memory_limit: the most that it may take, in bytes or as "2G"; OutOfMemoryError says how much is needed.

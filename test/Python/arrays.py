@@ -15,6 +15,7 @@ import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from tiny import linear, refused, trainc, types  # noqa: E402
+from trainc._arrays import holds_nan, view  # noqa: E402
 
 warnings.simplefilter("error")
 RNG = np.random.default_rng(1)
@@ -177,6 +178,21 @@ def all_types(path):
             sys.modules["ml_dtypes"] = ml_dtypes
 
 
+def nans():
+    """Whether memory of any type holds a NaN, with NumPy and without."""
+    pieces = np.zeros((1 << 16) + 1)
+    pieces[-1] = np.nan
+    for values, wanted in (([0, -np.inf, np.inf], False), ([1, -np.nan, 2], True), ([1, 2, np.nan], True), ([], False), (pieces, True)):
+        for kind in "f2", "f4", "f8", ml_dtypes.bfloat16:
+            found = view(np.asarray(values).astype(kind))
+            for numpy in np, None:
+                sys.modules["numpy"] = numpy
+                assert holds_nan(found) is wanted, (values, kind, numpy)
+                sys.modules["numpy"] = np
+    assert holds_nan(view(jnp.array([1, jnp.nan], jnp.bfloat16))) and not holds_nan(view(np.full(3, -1)))
+
+
+nans()
 with tempfile.TemporaryDirectory() as folder:
     lent(linear(folder))
     alive(linear(folder))

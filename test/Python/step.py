@@ -1,9 +1,11 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """trainc.load and Step: calls, results, evals, state dicts, scalars, checkpoints, reports, and every error of them."""
+import json
 import locale
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -94,6 +96,18 @@ def wrong_inputs(path):
         assert step(X, Y).loss == loss
 
 
+def written(arrays, folder):
+    """The path of a safetensors file."""
+    kinds, path = {"float16": "F16", "float32": "F32", "float64": "F64"}, os.path.join(folder, "given.safetensors")
+    data = b"".join(array.tobytes() for array in arrays.values())
+    ends = np.cumsum([array.nbytes for array in arrays.values()]).tolist()
+    header = json.dumps({name: dict(dtype=kinds[array.dtype.name], shape=array.shape, data_offsets=[end - array.nbytes, end])
+                         for (name, array), end in zip(arrays.items(), ends)}).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header + data)
+    return path
+
+
 def states(path, folder):
     with trainc.load(path, threads=1, seed=1) as a, trainc.load(path, threads=1, seed=2) as b:
         state = a.state_dict()
@@ -118,6 +132,24 @@ def states(path, folder):
             a.load_state_dict(wrong)
         with refused(trainc.MismatchError, "bias"):
             a.load_state_dict({"weight": copy["weight"], "bias": np.array([1])}, strict=False)
+        # A NaN is refused in what is loaded, of each type; infinity is a number. In a file, too, and all else of it is.
+        for kind in "f2", "f4", "f8":
+            for value in np.nan, -np.nan, np.inf, -np.inf:
+                given = {"bias": np.array([0], kind), "scale": np.array([1], kind), "weight": np.array([[0], [1], [value]], kind)}
+                for loads in (lambda given: a.load_state_dict(given, strict=False), lambda given: a.load_weights(written(given, folder))):
+                    a.load_state_dict(before)
+                    if np.isnan(value):
+                        with refused(trainc.MismatchError, "weight", "holds NaN, expected numbers"):
+                            loads(given)
+                        assert same(before, a.state_dict())
+                    else:
+                        loads(given)
+                        assert a.read("weight")[2] == value
+        with refused(trainc.MismatchError, "weight: holds NaN"):
+            trainc.load(path, weights={**copy, "weight": np.full((3, 1), np.nan)})
+        with refused(trainc.MismatchError, "weight holds NaN"):
+            trainc.load(path, weights=written({"weight": np.full((3, 1), np.nan, "f")}, folder))
+        a.load_state_dict(before)
         assert same(before, a.state_dict())
         result = a.load_state_dict({"bias": np.array([3], "f"), "extra": Y}, strict=False)
         assert sorted(result.missing_keys) == ["calls", "scale", "weight"] and result.unexpected_keys == ["extra"]

@@ -150,7 +150,8 @@ def ties():
             step.load_state_dict(values)
         lost = {name: torch.full_like(value, torch.nan) if value.is_floating_point() else value for name, value in state.items()}
         for other in lost["b.weight"].clone(), lost["b.weight"].numpy().copy():
-            step.load_state_dict({**lost, "b.weight": other})
+            with refused(trainc.MismatchError, "the step:", "  a.weight: holds NaN, expected numbers"):
+                step.load_state_dict({**lost, "b.weight": other})
             with refused(trainc.MismatchError, "b.weight and a.weight are one tensor, but have two values"):
                 step.load_state_dict({**state, "b.weight": other})
 
