@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,13 +23,14 @@ SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": 
 class Exported:
     """A module as text, with the initial values of its tensors.
 
-    text: what `trainc` compiles. weights: name -> array. mesh: the ranks that `step` compiles for. A front end says how its arrays are
-    read (`_read`), and what a loaded step must know (`load`).
+    text: what `trainc` compiles. weights: name -> array. mesh: the ranks that `step` compiles for. optimizers: their kinds, by the names of
+    groups. A front end says how its arrays are read (`_read`), and what a loaded step must know (`load`).
     """
 
     text: str
     weights: dict[str, Any]
     mesh: dict[str, int] = field(default_factory=dict, kw_only=True)
+    optimizers: dict[str, str] = field(default_factory=dict, kw_only=True)
 
     def _read(self, weight: Any) -> tuple[str, Sequence[int], memoryview]:
         """Of an array the element type ("f32"), the shape and the bytes, in row-major order and little endian."""
@@ -72,6 +74,7 @@ class Exported:
             self._write_weights(weights if step.rank == 0 else os.devnull)  # what is refused is refused on all ranks
             step._trainer.load_parameters(weights)  # rank 0 reads for those that have no file
         step.clones = _clones(step, self.text)
+        step.optimizers, step.notes = _optimizers(step, self.optimizers), _recomputed(self.text)
         return step
 
 
@@ -80,6 +83,18 @@ def _clones(step: Step, text: str) -> dict[str, str]:
     split = [(full, *full.rpartition(".")[::2]) for full in step._scalars]
     clones = {group for _, group, _ in split if group[-4:] in ("_f32", "_f64") and f"train.optimizer {symbol(group)} =" not in text}
     return {f"{group[:-4]}.{number}": full for full, group, number in split if group in clones}
+
+
+def _optimizers(step: Step, kinds: Mapping[str, str]) -> dict[str, str]:
+    """Kinds by groups, those of clones among them."""
+    clones = ((full.rpartition(".")[0], clone.rpartition(".")[0]) for full, clone in step.clones.items())
+    return dict(kinds) | {clone: kinds[group] for group, clone in clones if group in kinds}
+
+
+def _recomputed(text: str) -> list[str]:
+    """A line for each step with regions of which the module says so."""
+    steps = ((body.partition("(")[0], body.count(" = train.recompute ")) for body in re.split(r"^train\.step @", text, flags=re.M)[1:])
+    return [f"{name}: {count} region{'s' * (count > 1)} of the forward computed again in the backward pass" for name, count in steps if count]
 
 
 def warn_of_version(library: str, version: str, tested: Sequence[tuple[int, int]]) -> None:

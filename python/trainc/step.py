@@ -13,6 +13,7 @@ from . import _runtime
 from ._arrays import DTYPES, SIZES, checksum, empty, holds_nan, pointer_of, view
 from ._entry import EntryPoint
 from ._files import tensors_with_nan
+from ._report import trained
 from ._result import StepResult
 from ._trainer import Comm, Trainer, shape_of
 from .errors import InvalidArgumentError, MismatchError, NotFoundError, warn
@@ -90,6 +91,8 @@ class Step:
         self.left_out: Mapping[str, Callable[["Step", Any], str | None] | None] = {}
         self.added: frozenset[str] = frozenset()  # tensors that the model's state dict has not
         self.rates: Mapping[str, Callable[["Step"], float]] = {}  # learning rates that are no scalars: they follow schedules
+        self.optimizers: Mapping[str, str] = {}  # their kinds, by the names of groups
+        self.notes: Sequence[str] = ()  # more lines of the report
         self.clones: Mapping[str, str] = {}  # of scalars of a group with parameters in f32 and in f64 those of its second type
         if not os.path.exists(self.path):
             raise NotFoundError(f"there is no artifact {self.path}")
@@ -421,6 +424,11 @@ class Step:
         """The scalars of this name, by their full ones."""
         return {full: self.rates[full](self) if full in self.rates else self._scalar(full) for full in self._scalars_of(name)}
 
+    def _numbers_of(self, group):
+        """The hyperparameters of a group."""
+        return {name: self._values_of(full)[full] for full in (*self._scalars, *self.rates) for owner, _, name in [full.rpartition(".")]
+                if owner == group and name != "schedule"}
+
     def _agreed(self, name):
         """The one value of these scalars."""
         values = self._values_of(name)
@@ -498,7 +506,7 @@ class Step:
         return self._trainer.ranks
 
     def report(self) -> str:
-        """What is trained, on what, and what memory it takes, as text for people."""
+        """What is trained by what, what runs where, and what memory it takes, as text for people."""
         text = c_char_p()
         with self._trainer.lock:
             trainer = self._trainer
@@ -506,6 +514,7 @@ class Step:
             trainer.call("trainc_memory_report", byref(text))
             lines = [f"{self.path}: {d.name.decode()} by {d.compiler.decode()} for {d.cpu.decode()}, "
                      f"on {self.device}, {self.threads} threads, rank {self.rank} of {self.ranks}"]
+            lines += trained(d, self.optimizers, self._numbers_of) + list(self.notes)
             for entry in (*self._steps, *self._evals.values()):
                 counts = [entry_list.count for entry_list in d.entries[entry.index].lists]
                 lines.append(f"eval {entry}: {counts[0]} commands" if entry.is_eval else

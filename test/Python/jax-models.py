@@ -311,6 +311,7 @@ def narrow():
     with exported.step(threads=1, cache_dir=CACHE) as step, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         losses = [step(*given).loss for given in (batch, batch, ({"x": batch[0]["x"].astype("f"), "y": batch[0]["y"].astype("i")},))]
+        assert "trained by optimizer (sgd): 4 parameters" in step.report(), step.report()
         with refused(trainc.InvalidArgumentError, "expected float32"):
             step({"x": batch[0]["x"].astype(np.int64), "y": batch[0]["y"]})
     assert abs(losses[0] - loss(params, *batch)) < 1e-5 and losses[0] > losses[1] > losses[2]

@@ -56,7 +56,10 @@ def calls(path):
         assert not result.finite and not result.updated and result.skipped == 1 and result.closed
         assert np.array_equal(step.read("weight"), state["weight"])
         report = step.report()
-        for text in (path, "on cpu, 2 threads", "step(x: float32[4, 3]", "predict(x", "parameters", "in all"):
+        for text in (path, "on cpu, 2 threads", "step(x: float32[4, 3]", "predict(x", "parameters", "in all",
+                     "trained by slow: 1 parameter of 3 elements in float32; lr = 0.1\n",
+                     "trained by fast: 1 parameter of 1 element in float32, states m, v in float32; lr = 0.2; ",
+                     "frozen: 1 parameter of 1 element in float32\n", "not trained: 1 buffer of 1 element in float32\n"):
             assert text in report, report
 
 

@@ -211,6 +211,8 @@ def two_types():
             step.set(name, 0.0)
             assert step.get(name) == step.get("optimizer.lr") == step.get("optimizer_f64.lr") == 0
             still(step)
+            for text in ("optimizer (SGD): 2 parameters of 56 elements in float32", "optimizer_f64 (SGD): 2 parameters of 27 elements in float64"):
+                assert f"trained by {text}" in step.report(), step.report()
     optimizer.param_groups[0].update(lr=0.0, momentum=0.5)
     with exported.step(threads=1) as step:
         step.set("optimizer_f64.lr", 0.2)

@@ -125,6 +125,35 @@ def eight_bits():
                     step.load_state_dict({**m.state_dict(), "0.weight": wrong})
 
 
+def reports():
+    """What a step trains, by what and in which types, and what it does not."""
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base, self.first, self.second, self.unused = (nn.Linear(8, n) for n in (8, 8, 3, 1))
+            self.base.requires_grad_(False)
+            self.first.bias.requires_grad_(False)
+
+        def forward(self, x):
+            x = torch.utils.checkpoint.checkpoint(lambda x: self.first(x).tanh(), self.base(x), use_reentrant=False)
+            return self.second(x).square().mean()
+
+    m = Adapted()
+    optimizers = torch.optim.NAdam([m.first.weight], 0.1), torch.optim.SGD([*m.second.parameters(), *m.unused.parameters()], 0.2, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizers[1], 0.5)
+    exported = trainc.torch.export(m, (torch.randn(4, 8),), optimizer=list(optimizers), scheduler=[None, scheduler], frozen="int8", precision="bf16")
+    with exported.step(threads=1) as step:
+        step.set("group0.lr", 0.3)
+        step(torch.randn(4, 8))
+        report = step.report()
+        for text in ("trained by group0 (NAdam): 1 parameter of 64 elements in float32, computed with in bfloat16, states ", " in float32; lr = 0.3",
+                     "trained by group1 (SGD): 2 parameters of 27 elements in float32, computed with in bfloat16, states ", "; lr = 0.1",
+                     "frozen: 2 parameters of 16 elements in ", "not trained: 2 buffers of 72 elements in float32 and int8\n",
+                     "stored in int8, with a scale per row: 1 frozen weight\n", "computed again in the backward pass\n",
+                     "in no step, as the loss does not read it: unused.weight\n"):
+            assert text in report, (text, report)
+
+
 def ties():
     """Two names of one tensor with values that cannot be compared."""
     class Tied(nn.Module):
@@ -169,7 +198,7 @@ def named_as_constants():
     agree(Named().double(), (torch.randn(3, 40).double(),))
 
 
-for test in (artifact_anew, merged, changed, files, eight_bits, ties, named_as_constants):
+for test in (artifact_anew, merged, changed, files, eight_bits, reports, ties, named_as_constants):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         if test.__code__.co_argcount:
             with tempfile.TemporaryDirectory() as own:

@@ -202,7 +202,9 @@ def export(loss_fn: Callable[..., Any], params: Any, example_batch: Any, *, opti
     ends = clauses_of(clip_grad_norm, clip_grad_value, accumulate, precision, ["bf16"])
     heads[:len(steps)] = [head + ends for head in heads[:len(steps)]]
     lines = mesh_lines(model.ranks.mesh) + [g.text for g in groups if g.name in group_of.values()]
-    return _module(model, entries, heads, len(steps), lines, group_of)
+    exported = _module(model, entries, heads, len(steps), lines, group_of)
+    exported.optimizers = {g.name: g.kind for g in groups}
+    return exported
 
 
 def _module(model: _Model, entries: Sequence[_Entry], heads: Sequence[str], steps: int, lines: list[str], group_of: Mapping[str, str]) -> Exported:

@@ -41,6 +41,7 @@ class Group:
     is 0."""
 
     name: str
+    kind: str
     text: str
     parameters: tuple[str, ...]
     decays: bool
@@ -258,5 +259,5 @@ def groups_of(optimizer: Optimizer, params: Any, names: Sequence[str], taken: Co
         name = free_name(name, own)
         own |= {name, f"{name}.schedule"}
         text = _text(name, part, {DTYPES[leaves[k].dtype.name] for k in indices}, words)
-        groups.append(Group(name, text, tuple(names[k] for k in indices), _decays(part)))
+        groups.append(Group(name, part.kind, text, tuple(names[k] for k in indices), _decays(part)))
     return groups

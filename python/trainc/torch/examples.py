@@ -99,8 +99,8 @@ class Examples:
         if count is None or not 0 < count <= size:
             return {WEIGHTS: torch.ones(size, device="cpu")} | given  # it has another shape, which is said where it is bound
         if count < size and self.mixed:
-            raise InvalidArgumentError(f"got {count} examples, expected {size}: none can be added with weight 0, as examples are mixed: {self.mixed}; "
-                                       f"{SHAPES}")
+            raise InvalidArgumentError(f"got {count} examples, expected {size}: none can be added with weight 0, as examples are mixed: "
+                                       f"{self.mixed}; {SHAPES}")
         if WEIGHTS in given and (shape := getattr(given[WEIGHTS], "shape", None)) != (count,):
             got = type(given[WEIGHTS]).__name__ if shape is None else f"shape {tuple(shape)}"
             raise InvalidArgumentError(f"{WEIGHTS} of {count} examples: expected shape ({count},), got {got}")

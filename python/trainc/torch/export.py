@@ -107,6 +107,8 @@ class Exported(exported.Exported):
         step = super().load(library, **options)
         step.exported_optimizer, step.tied, step.rates, step.added = self.moments, self.tied, self.moments.rates(step), self.added
         step.left_out = {name: None if value is None else functools.partial(_other_constant, value) for name, value in self.left_out.items()}
+        step.notes += [f"stored in int8, with a scale per row: {len(self.int8)} frozen weight{'s' * (len(self.int8) > 1)}"] if self.int8 else []
+        step.notes += [f"in no step, as the loss does not read it: {name}" for name in self.unused]
         step.left_out |= {name: functools.partial(_other_int8, name) for name in self.int8}
         for entry, batch in self.batches.items():
             examples = dataclasses.replace(self.examples[entry]) if entry in self.examples else None  # of this step alone
@@ -388,7 +390,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         MomentsByStep(moments) if trains else moments["step"], begun, tied, [name for name in parameters if name not in read], frozen_names,
         list(shared.int8 or ()), left_out, frozenset(held.keys() - model.state_dict().keys()), [line for e in entries for line in e.t.log],
         {e.name: e.examples for e in entries if e.examples}, {e.name: e.shapes for e in entries},
-        {e.name: e.unsigned_outputs for e in entries}, mesh=ranks.mesh)
+        {e.name: e.unsigned_outputs for e in entries}, mesh=ranks.mesh,
+        optimizers={g.name: g.kind.__name__ for g in groups})
 
 
 def _yield_loss(step: Entry, names: Mapping[str, str]) -> str:
