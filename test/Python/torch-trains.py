@@ -143,12 +143,29 @@ with exported(start, ours, schedule(ours)).step(threads=2) as step:
         assert "v of generator.0.weight: expected float64 of shape (8, 3)" in str(e), str(e)
     assert step.get("update") == 6 and step.read("critic.0.weight", "m").any()
 
+class Scored(nn.Module):
+    """Its result is its loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 2), nn.Linear(2, 1)
+
+    def forward(self, x):
+        return self.second(self.first(x)).square().mean()
+
+
+# The loss has a default, as in export.
+model = Scored()
+parts = {name: Trains((noise[0],), optimizer=torch.optim.SGD(getattr(model, name).parameters(), 0.1)) for name in ("first", "second")}
+with trainc.torch.export(model, trains=parts).step(threads=1) as step:
+    assert abs(step.train("second", noise[0]).loss - model(noise[0]).item()) <= 1e-12
+
 model = Gan()
 everything = torch.optim.SGD(model.parameters(), 0.1)
 for arguments, text in (
         (dict(example_batch=(noise[0],), trains={"one": Trains((noise[0],), generator_loss, everything)}), "expected an example batch, or"),
         (dict(), "expected an example batch, or trains="),
-        (dict(trains={"one": Trains((noise[0],), generator_loss, None)}), "trains: one has no optimizer"),
+        (dict(trains={"one": Trains((noise[0],), generator_loss)}), "trains: one has no optimizer"),
         (dict(trains={"one": Trains((noise[0],), generator_loss, everything), "two": Trains((real[0], noise[0]), critic_loss, everything)}),
          "is in two optimizers"),
         (dict(trains={"one": Trains((real[0], noise[0]), critic_loss, optimizers(model)[1])}), "nothing is trained by one")):

@@ -39,8 +39,8 @@ class Trains:
     """One of several steps that train different parameters of a model, as a GAN's: what `export` has arguments of these names for."""
 
     example_batch: Batch
-    loss: Callable[..., Any]
-    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
+    loss: Callable[..., Any] | None = None
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None
     scheduler: Any = None
     clip_grad_norm: float | None = None
     clip_grad_value: float | None = None
@@ -292,7 +292,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     if frozen not in (None, "int8"):
         raise UnsupportedError(f"frozen {frozen!r}: expected None or 'int8'")
     alone = Trains(example_batch, loss, optimizer, scheduler, clip_grad_norm, clip_grad_value, accumulate, shapes)
-    if bool(trains) == (example_batch is not None) or (trains and alone != Trains(None, None, None)):
+    if bool(trains) == (example_batch is not None) or (trains and alone != Trains(None)):
         raise UnsupportedError("expected an example batch, or trains= and none of the arguments that its steps have")
     for name, one in (trains or {}).items():
         if one.optimizer is None:
