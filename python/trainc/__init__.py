@@ -19,9 +19,9 @@ with open(_version_file, encoding="utf-8") as _file:
 
 from .compiler import compile  # noqa: E402
 from .errors import (CommError, CompileError, DeviceError, Error, InvalidArgumentError, MismatchError,  # noqa: E402
-                     NotFoundError, OutOfMemoryError, OutOfRangeError, UnsupportedError)
+                     NotFiniteError, NotFoundError, OutOfMemoryError, OutOfRangeError, UnsupportedError)
 from .step import Step, StepResult, load  # noqa: E402
 
 __all__ = ["CommError", "CompileError", "DeviceError", "Error", "InvalidArgumentError", "MismatchError",
-           "NotFoundError", "OutOfMemoryError", "OutOfRangeError", "Step", "StepResult", "UnsupportedError",
+           "NotFiniteError", "NotFoundError", "OutOfMemoryError", "OutOfRangeError", "Step", "StepResult", "UnsupportedError",
            "compile", "load", "__version__"]

@@ -149,22 +149,27 @@ _PIECE = 1 << 16  # numbers that are looked at together: they stay in the cache
 
 def holds_nan(view: View) -> bool:
     """Whether one of the numbers is a NaN."""
-    return memory_holds_nan(view.dtype, _memory_of(view))
+    return first_not_finite(view.dtype, _memory_of(view), infinities=False) is not None
 
 
-def memory_holds_nan(dtype: str, memory: Any) -> bool:
-    """The same of bytes: without its sign a NaN is above infinity, as an integer."""
+def first_not_finite(dtype: str, memory: Any, infinities: bool = True) -> tuple[int, str] | None:
+    """Of numbers in memory the index of the first NaN or infinity, and which it is: without its sign a NaN is above infinity, as an integer."""
     if dtype not in _INFINITIES:
-        return False
+        return None
     kind, infinity = _INFINITIES[dtype]
     data = memoryview(memory).cast("B")
+    numbers = data.cast(kind._type_)
+    sign = 1 << 8 * ctypes.sizeof(kind) - 1
     try:
         import numpy
+        bits = numpy.frombuffer(data, kind)
+        wrong = (bits[i:i + _PIECE] << 1 > kind(infinity << 1).value - infinities for i in range(0, len(bits), _PIECE))
+        found = next((i * _PIECE + int(those.argmax()) for i, those in enumerate(wrong) if those.any()), None)
     except ImportError:
-        sign = 1 << 8 * ctypes.sizeof(kind) - 1
-        return any(bits & ~sign > infinity for bits in data.cast(kind._type_))
-    numbers = numpy.frombuffer(data, kind)
-    return any(bool((numbers[i:i + _PIECE] << 1 > kind(infinity << 1).value).any()) for i in range(0, len(numbers), _PIECE))
+        found = next((i for i, number in enumerate(numbers) if number & ~sign > infinity - infinities), None)
+    if found is None:
+        return None
+    return found, "nan" if numbers[found] & ~sign > infinity else "-inf" if numbers[found] & sign else "inf"
 
 
 def empty(dtype: str, shape: tuple, as_torch: bool):

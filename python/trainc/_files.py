@@ -7,7 +7,7 @@ import struct
 import tempfile
 from collections.abc import Collection, Iterator
 
-from ._arrays import memory_holds_nan
+from ._arrays import first_not_finite
 from .errors import NotFoundError
 
 _FLOATS = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -43,7 +43,7 @@ def tensors_with_nan(path: str | os.PathLike, names: Collection[str]) -> list[st
             for name in header.keys() & names:
                 begin, end = header[name]["data_offsets"]
                 with data[8 + size + begin:8 + size + end] as part:
-                    found += [name] if memory_holds_nan(_FLOATS.get(header[name]["dtype"], ""), part) else []
+                    found += [name] if first_not_finite(_FLOATS.get(header[name]["dtype"], ""), part, infinities=False) else []
             return sorted(found)
     except (OSError, ValueError, KeyError, TypeError, struct.error):
         return []

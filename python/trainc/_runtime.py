@@ -17,6 +17,8 @@ ROLES = ["parameter", "compute", "gradient", "state", "buffer"]
 # trainc_dtype: numbers by the names of the dialects
 F32, F64, BF16, F16, I8, I16, I32, I64, BOOL, U8 = range(10)
 STEP, EVAL = range(2)  # kinds of entries
+COMMANDS = ["launch", "gemm", "copy", "reduce_scatter", "all_reduce", "all_gather", "convolution"]  # by their kinds
+READ, WRITE = 1, 2  # access of operands
 SETTABLE = 1  # a flag of scalars
 COMM_NO_WINDOW = 1  # a flag of communicators
 TRAINER_NO_INIT, TRAINER_PIN_THREADS, TRAINER_NO_GRAPHS = 1, 2, 4
@@ -41,6 +43,12 @@ Tensor = _structure("Tensor", [(c_char_p, "name state"), (c_uint32, "role dtype 
                                (c_uint64, "offset bytes"), (POINTER(c_int64), "dims"), (c_void_p, "splits"),
                                (c_int32, "group"), (c_uint32, "init"), (c_double, "init_a init_b"),
                                (c_void_p, "init_data")])
+Operand = _structure("Operand", [(c_uint32, "base access"), (c_uint64, "offset bytes"), (c_uint32, "dtype reserved")])
+Command = _structure("Command", [(c_uint32, "kind kernel"), (c_int64, "tiles"), (c_uint32, "num_operands rate"),
+                                 (POINTER(Operand), "operands"), (c_void_p, "detail"), (c_char_p, "label location"),
+                                 (c_int64, "flops")])
+Event = _structure("Event", [(c_uint32, "end entry list index"), (POINTER(Command), "command"), (c_uint64, "time_ns")])
+OBSERVER = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(Event))
 Scalar = _structure("Scalar", [(c_char_p, "name"), (c_double, "init"), (c_uint32, "flags reserved")])
 Axis = _structure("Axis", [(c_char_p, "name"), (c_uint64, "size")])
 Descriptor = _structure("Descriptor", [
@@ -99,6 +107,8 @@ _CALLS = {
     "convert": [c_void_p, POINTER(ConvertOptions)],
     "memory_use": [c_void_p, POINTER(Memory)],
     "memory_report": [c_void_p, _TEXT],
+    "set_observer": [c_void_p, OBSERVER, c_void_p],
+    "operand_read": [c_void_p, c_uint32, POINTER(Command), c_uint32, c_uint64, c_void_p, c_uint64],
     "comm_create": [POINTER(CommOptions), _OUT],
     "comm_get_info": [c_void_p, POINTER(CommInfo)],
     "comm_barrier": [c_void_p],

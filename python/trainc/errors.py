@@ -61,6 +61,12 @@ class UnsupportedError(Error):
         self.findings = list(findings)
 
 
+class NotFiniteError(Error, FloatingPointError):
+    """Within `Step.check_finite`: an operation wrote a NaN or an infinity; the text says which, and where in the model it is."""
+
+    status = "TRAINC_CANCELLED"
+
+
 class CommError(Error):
     """A collective failed: a peer is gone, too late, or does something else."""
 

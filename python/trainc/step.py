@@ -13,6 +13,7 @@ from . import _runtime
 from ._arrays import DTYPES, SIZES, checksum, empty, holds_nan, pointer_of, view
 from ._entry import EntryPoint
 from ._files import tensors_with_nan
+from ._observer import CheckFinite, Observer, Profile
 from ._report import trained
 from ._result import StepResult
 from ._trainer import Comm, Trainer, shape_of
@@ -120,6 +121,7 @@ class Step:
         flags = {s.name.decode(): s.flags for s in d.scalars[:d.num_scalars]}
         self._scalars = {name: flags[held] & _runtime.SETTABLE for name, held in self._held_names.items()}
         self._lazy, self._number = not t.device().startswith("cpu"), 0
+        self._observer: Observer | None = None
         self._eager = False  # results are read at once until a window is closed
         if notice := t.notice():
             warn(notice)
@@ -166,6 +168,8 @@ class Step:
                 raise trainer.runtime.error(status)
             if values and values.closed:
                 self._eager = False
+            if self._observer:
+                self._observer.end()
             return StepResult(values, self, self._number) if self._lazy or entry.outputs else StepResult(values)
 
     def _step_of(self, steps, inputs, named):
@@ -228,6 +232,8 @@ class Step:
                 raise self._trainer.closed_error()
             entry.bind(inputs, named)
             self._trainer.call("trainc_eval", entry.index)
+            if self._observer:
+                self._observer.end()
             return entry.read_outputs()
 
     def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}, unsigned: Collection[str] = (),
@@ -250,7 +256,19 @@ class Step:
         with self._trainer.lock:
             self._number += 1
             self._trainer.call("trainc_flush", byref(values))
+            if self._observer:
+                self._observer.end()
         return StepResult(values)
+
+    def check_finite(self, infinities: bool = True) -> CheckFinite:
+        """Within `with step.check_finite():` a call raises a NotFiniteError if an operation of it wrote a NaN or an infinity (or a NaN alone):
+        it says which is the first, and its line in the model. The call is done then, as it is without. Much slower."""
+        return CheckFinite(self, infinities)
+
+    def profile(self) -> Profile:
+        """Within `with step.profile() as profile:` each operation is timed: `print(profile.table())`,
+        `profile.export_chrome_trace(path)`. Operations then run one after the other."""
+        return Profile(self)
 
     def request_stop(self) -> None:
         """Asks all ranks to stop: `stop` of their next result that closes a window is not 0."""

@@ -396,7 +396,7 @@ def closing(path):
                 lambda: step.save("x"), lambda: step.load("x"), lambda: step.load_weights("x"), step.request_stop,
                 lambda: step.read("bias"), lambda: step.write("bias", state["bias"]), lambda: step.threads,
                 lambda: step.device, lambda: step.get_metadata("x"), lambda: step.set_metadata("x", "y"),
-                lambda: step.save_checkpoint("x")):
+                lambda: step.save_checkpoint("x"), step.check_finite().__enter__, step.profile().__enter__):
         with refused(trainc.InvalidArgumentError, "closed"):
             use()
 
