@@ -61,11 +61,13 @@ class Exported:
                 f.write(self._read(weight)[2])
 
     def step(self, output: str | os.PathLike | None = None, *, threads: int = 0, device: str | None = None, seed: int = 0,
-             **options: Any) -> Step:
-        """Compiles and loads it with its weights. `output` keeps the artifact; `options` are those of `trainc.compile`."""
+             pin_threads: bool = False, timeout: float = 0.0, deadline: float = 0.0, **options: Any) -> Step:
+        """Compiles and loads it with its weights. `output` keeps the artifact. Of the keywords `threads` to `deadline` are those of
+        `trainc.load`, all others, `memory_limit` among them, those of `trainc.compile`."""
         with temporary("step.so") as library:
             options.setdefault("mesh", self.mesh or None)
-            return self.load(compile(self, output or library, **options), threads=threads, device=device, seed=seed)
+            return self.load(compile(self, output or library, **options), threads=threads, device=device, seed=seed, pin_threads=pin_threads,
+                             timeout=timeout, deadline=deadline)
 
     def load(self, library: str | os.PathLike, **options: Any) -> Step:
         """Loads what was compiled of it, with its weights, on several ranks those of rank 0; `options` are those of `trainc.load`."""

@@ -46,6 +46,19 @@ def artifact_anew(folder):
     other.close()
 
 
+def loaded_with():
+    """Options of trainc.load reach it from Exported.step."""
+    def pinned():
+        return sum(len(os.sched_getaffinity(int(thread))) == 1 for thread in os.listdir("/proc/self/task"))
+
+    before = pinned()
+    with export(adapted()).step(threads=2, pin_threads=True, timeout=5.0, deadline=5.0, memory_limit="1G") as step:
+        assert pinned() > before or len(os.sched_getaffinity(0)) == 1
+        step(x, y)
+    with refused(trainc.InvalidArgumentError, "expected a timeout of 0 or more seconds, got -1"):
+        export(adapted()).step(threads=1, timeout=-1.0)
+
+
 def merged():
     """A module that merges weights in eval() is not called: the step trains what they are, and the eval has what they become."""
     class Merging(nn.Linear):
@@ -198,7 +211,7 @@ def named_as_constants():
     agree(Named().double(), (torch.randn(3, 40).double(),))
 
 
-for test in (artifact_anew, merged, changed, files, eight_bits, reports, ties, named_as_constants):
+for test in (artifact_anew, loaded_with, merged, changed, files, eight_bits, reports, ties, named_as_constants):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         if test.__code__.co_argcount:
             with tempfile.TemporaryDirectory() as own:
