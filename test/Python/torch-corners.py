@@ -229,8 +229,29 @@ def infinities():
     exact(activated, torch.tensor([-torch.inf, -4.0, -3.0, 3.0, torch.inf]))
 
 
+def gradient_of_digamma():
+    """Exact to 1e-12, also where PyTorch's is off by 5e-10."""
+    class Sum(nn.Module):
+        def __init__(self, x):
+            super().__init__()
+            self.x = nn.Parameter(x)
+
+        def forward(self, weights):
+            return (self.x.digamma() * weights).sum()
+
+    x = torch.cat([torch.linspace(0.01, 30, 301), torch.linspace(-8.97, -0.03, 300)]).double()
+    x = x[(x - x.round()).abs() > 5e-3]
+    # The sum of 1 / (x + k)^2, from 2000 on by its asymptotic series.
+    far = x + 2000
+    wanted = sum(1 / (x + k)**2 for k in reversed(range(2000))) + 1 / far + 1 / (2 * far**2) + 1 / (6 * far**3)
+    m = Sum(x)
+    with trainc.torch.export(m, (torch.ones_like(x),), optimizer=torch.optim.SGD(m.parameters(), 1.0)).step(threads=1) as step:
+        step(torch.ones_like(x))
+        torch.testing.assert_close(x - step.read("x", as_torch=True), wanted, rtol=1e-12, atol=1e-14)
+
+
 TESTS = [copies_on_a_grid, lines_on_a_grid, wider_targets, equal_maxima, signs_of_zero, narrow_powers, powers_of_two, dropped_in_an_eval,
-         wide_in_autocast, wide_in_bf16, equal_bounds, bytes_as_results, gradients_of_zero, infinities]
+         wide_in_autocast, wide_in_bf16, equal_bounds, bytes_as_results, gradients_of_zero, infinities, gradient_of_digamma]
 
 if __name__ == "__main__":
     for test in TESTS:
