@@ -1,4 +1,4 @@
-# REQUIRES: numpy, torch
+# REQUIRES: torch
 # RUN: %venv_torch %s
 """Looking at the operations of a step: which one writes the first NaN, on which line of the model, and how long each takes."""
 import json
