@@ -164,6 +164,7 @@ class EntryPoint:
 
     def _of_batch(self, inputs, named):
         """The inputs of a batch by name."""
+        self._refuse_whole(inputs, named)
         if len(inputs) > len(self._items) or named.keys() & set(self._items[:len(inputs)]):
             raise InvalidArgumentError(f"{self.name} takes {', '.join(self._items)}, each once, got {len(inputs)} by position and "
                                        f"{', '.join(named) or 'none'} by name")
@@ -179,7 +180,15 @@ class EntryPoint:
             given = self._examples.complete(self.inputs[-1].shape[0], given)
         return {name: value for name, value in given.items() if name in self._shapes or name not in self._batch}
 
+    def _refuse_whole(self, inputs, named):
+        """Of an entry with several items, a batch as one."""
+        if len(inputs) == 1 and not named and len(self._items) > 1 and isinstance(inputs[0], Mapping | list | tuple):
+            stars = "**" if isinstance(inputs[0], Mapping) else "*"
+            raise InvalidArgumentError(f"{self.name} takes {', '.join(self._items)}, got one {type(inputs[0]).__name__}: expected {stars}batch "
+                                       "instead of batch")
+
     def _ordered(self, inputs, named):
+        self._refuse_whole(inputs, named)
         names = [port.name for port in self.inputs]
         if len(inputs) > len(names):
             raise InvalidArgumentError(f"{self.name} takes {len(names)} inputs ({', '.join(names)}), "

@@ -13,7 +13,10 @@ def program_environment() -> dict:
     return {**os.environ, "PATH": os.pathsep.join([os.path.join(PACKAGE, "bin"), os.environ.get("PATH", os.defpath)])}
 
 
-def _listed(values) -> str:
+def _listed(values) -> str | None:
+    """None of nothing."""
+    if not values:
+        return None
     if isinstance(values, Mapping):
         return ",".join(f"{name}={size}" for name, size in values.items())
     return values if isinstance(values, str) else ",".join(values)
@@ -53,13 +56,13 @@ def compile(source: Any, output: str | os.PathLike | None = None, *, target: str
 
     CompileError has the compiler's diagnostics. Its warnings are Python's.
     """
-    options = [("target", target and _listed(target)), ("target-cpu", target_cpu), ("target-triple", target_triple),
-               ("mesh", mesh and _listed(mesh)),
+    options = [("target", _listed(target)), ("target-cpu", target_cpu), ("target-triple", target_triple),
+               ("mesh", _listed(mesh)),
                ("shard", shard), ("merge-buffer", merge_buffer), ("bucket-size", bucket_size),
                ("memory-limit", memory_limit), ("align-size", align_size),
-               ("cuda-arch", cuda_arch and _listed(cuda_arch)), ("cuda-path", cuda_path), ("cache-dir", cache_dir),
+               ("cuda-arch", _listed(cuda_arch)), ("cuda-path", cuda_path), ("cache-dir", cache_dir),
                ("cache-size", cache_size), ("threads", threads),
-               ("disable-pass", disable_pass and _listed(disable_pass)), ("dump", dump)]
+               ("disable-pass", _listed(disable_pass)), ("dump", dump)]
     command = [find("bin", "trainc"), *(f"--{name}={os.fspath(value) if isinstance(value, os.PathLike) else value}"
                                         for name, value in options if value is not None)]
     command += [f"-O{opt_level}"] if opt_level is not None else []

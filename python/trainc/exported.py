@@ -60,7 +60,7 @@ class Exported:
             for weight in self.weights.values():
                 f.write(self._read(weight)[2])
 
-    def step(self, output: str | os.PathLike | None = None, *, threads: int = 0, device: str | None = None, seed: int = 0,
+    def step(self, output: str | os.PathLike | None = None, *, threads: int = 0, device: Any = None, seed: int = 0,
              pin_threads: bool = False, timeout: float = 0.0, deadline: float = 0.0, **options: Any) -> Step:
         """Compiles and loads it with its weights. `output` keeps the artifact. Of the keywords `threads` to `deadline` are those of
         `trainc.load`, all others, `memory_limit` among them, those of `trainc.compile`."""

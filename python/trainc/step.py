@@ -81,7 +81,7 @@ class Step:
     waits for the call of a daemon thread, a minute at most.
     """
 
-    def __init__(self, path: str | os.PathLike, threads: int = 0, device: str | None = None, seed: int = 0,
+    def __init__(self, path: str | os.PathLike, threads: int = 0, device: Any = None, seed: int = 0,
                  memory_limit: int | str | None = None, pin_threads: bool = False, timeout: float = 0.0,
                  deadline: float = 0.0):
         self.path = os.fspath(path)
@@ -99,7 +99,7 @@ class Step:
             raise NotFoundError(f"there is no artifact {self.path}")
         self._trainer = Trainer(
             _runtime.runtime(), self.path, threads, seed, lambda: _communicator(deadline),
-            device=_runtime.c_text("device", device) if device else None, memory_limit=_bytes_of(memory_limit), timeout=timeout,
+            device=None if device is None else _runtime.c_text("device", str(device)), memory_limit=_bytes_of(memory_limit), timeout=timeout,
             flags=_runtime.TRAINER_PIN_THREADS if pin_threads else 0)
         t = self._trainer
         entries = [EntryPoint(t, name) for name in t.entries]
@@ -552,14 +552,14 @@ class Step:
 
 
 def load(path: str | os.PathLike, weights: str | os.PathLike | Mapping[str, Any] | None = None, *, threads: int = 0,
-         device: str | None = None, seed: int = 0, memory_limit: int | str | None = None, pin_threads: bool = False,
+         device: Any = None, seed: int = 0, memory_limit: int | str | None = None, pin_threads: bool = False,
          timeout: float = 0.0, deadline: float = 0.0) -> Step:
     """Opens the artifact `path` (a shared library that `compile` wrote) and makes a training state of it.
 
     weights: parameters and buffers to start from, a safetensors file or a state dict, without NaNs. Else initial values
         as the source has them, drawn by `seed`.
     threads: that compute; 0: all processors of the process. Results do not depend on it.
-    device: None: a GPU if the artifact has code for one that is there, else the CPU; "cpu", "cuda" or "cuda:N".
+    device: None: a GPU if the artifact has code for one that is there, else the CPU; "cpu", "cuda" or "cuda:N", or a torch.device.
     memory_limit: the most that it may take, in bytes or as "2G"; OutOfMemoryError says how much is needed.
     pin_threads: binds each thread to a processor.
     timeout: seconds that a wait for a GPU may take; 0: the runtime's default.

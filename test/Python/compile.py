@@ -29,6 +29,7 @@ with tempfile.TemporaryDirectory() as folder:
     # Options reach the program.
     trainc.compile(MODULE, "o.so", target_cpu="x86-64-v3", opt_level=1, threads=1, dump="forms", cache_dir="cache",
                    cache_size=1 << 20, align_size=64, split_f32=False, disable_pass=["reuse-memory"])
+    trainc.compile(MODULE, "o2.so", disable_pass=[], mesh={}, target=())
     assert os.listdir("forms") and os.listdir("cache")
     with trainc.load("o.so", threads=1) as step:
         assert "x86-64-v3" in step.report()

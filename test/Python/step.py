@@ -69,6 +69,9 @@ def wrong_inputs(path):
         before = step.state_dict()
         with refused(bad, "y is missing", "x, y"):
             step(X)
+        for batch, words in (([X, Y], "step takes x, y, got one list: expected *batch"), ({"x": X}, "step takes x, y, got one dict: expected **batch")):
+            with refused(bad, words):
+                step(batch)
         with refused(bad, "2 inputs (x, y)", "got 3"):
             step(X, Y, Y)
         with refused(bad, "no input labels", "x, y"):

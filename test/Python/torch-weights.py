@@ -52,7 +52,7 @@ def loaded_with():
         return sum(len(os.sched_getaffinity(int(thread))) == 1 for thread in os.listdir("/proc/self/task"))
 
     before = pinned()
-    with export(adapted()).step(threads=2, pin_threads=True, timeout=5.0, deadline=5.0, memory_limit="1G") as step:
+    with export(adapted()).step(threads=2, pin_threads=True, timeout=5.0, deadline=5.0, memory_limit="1G", device=torch.device("cpu")) as step:
         assert pinned() > before or len(os.sched_getaffinity(0)) == 1
         step(x, y)
     with refused(trainc.InvalidArgumentError, "expected a timeout of 0 or more seconds, got -1"):
