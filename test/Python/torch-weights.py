@@ -44,6 +44,13 @@ def artifact_anew(folder):
     one(x, y)
     one.close()
     other.close()
+    # One that was compiled of another export: its numbers are this one's; other entries are refused.
+    with export(m, 0.5).load(output, threads=1) as step:
+        assert step.get("lr") == 0.5
+    with refused(trainc.MismatchError, "was compiled of another export: expected step(", "[3, 6]", "got step(", f"{list(x.shape)}"):
+        trainc.torch.export(m, (x[:3], y[:3]), loss).load(output, threads=1)
+    with refused(trainc.MismatchError, "of another export: expected ", "y(x: [", ", got step("):
+        export(m, evals={"y": lambda m, x, y: m(x)}).load(output, threads=1)
 
 
 def loaded_with():

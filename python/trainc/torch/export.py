@@ -23,7 +23,7 @@ from .capture import PREFIX, Batch
 from .entries import NO_CONSTANT, Entry, Shared, captured, translate
 from .examples import WEIGHTS, Examples, advice_of, examples_of
 from .hooks import refuse_hooks
-from .moments import Begun, Moments, MomentsByStep, SeveralMoments, moments_of
+from .moments import Begun, Moments, MomentsByStep, SeveralMoments, each_of, moments_of
 from .optim import groups_of, refuse_twice
 from .parallel import Ranks, ranks_of
 from .translate import DTYPES, Finding, bytes_of, mutations
@@ -104,7 +104,9 @@ class Exported(exported.Exported):
         super()._write_weights(path)
 
     def load(self, library: str | os.PathLike, **options: Any) -> Step:
+        """Loads what was compiled of it, or of an export with the same entries, with its weights and its optimizer's numbers."""
         step = super().load(library, **options)
+        self._refuse_other(step)
         step.exported_optimizer, step.tied, step.rates, step.added = self.moments, self.tied, self.moments.rates(step), self.added
         step.left_out = {name: None if value is None else functools.partial(_other_constant, value) for name, value in self.left_out.items()}
         step.notes += [f"stored in int8, with a scale per row: {len(self.int8)} frozen weight{'s' * (len(self.int8) > 1)}"] if self.int8 else []
@@ -115,14 +117,28 @@ class Exported(exported.Exported):
             step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT}, self.unsigned[entry],
                         self.items[entry], examples, shapes=self.shapes.get(entry, {}), unsigned_outputs=self.unsigned_outputs.get(entry, ()),
                         advice=advice_of(examples, entry in step._evals))
+        parts = self.moments.parts if isinstance(self.moments, MomentsByStep) else {"step": self.moments}
+        for own in (own for name, part in parts.items() if name not in self.begun for own in each_of(part)):
+            for scalar, value in own.numbers(step, {"param_groups": own.groups}, 0).items():
+                step.set(scalar, value)  # the artifact was compiled with another one
         for name, begun in self.begun.items():
             begun.check()
-            part = self.moments.parts[name] if isinstance(self.moments, MomentsByStep) else self.moments
+            part = parts[name]
             try:
                 part.load(step, begun.states, begun.updates)
             except MismatchError as error:
                 raise MismatchError(f"{error}; the state of the exported optimizer is taken over: a new optimizer begins without one") from None
         return step
+
+    def _refuse_other(self, step: Step) -> None:
+        """An artifact with other entries or, on one rank, other shapes."""
+        found = {entry.name: {port.name: port.shape for port in entry.inputs} for entry in (*step._steps, *step._evals.values())}
+        expected = {name: {key: tuple(type.shape) for key, type in inputs.items()} for name, inputs in self.inputs.items()}
+        if found.keys() != expected.keys() or not self.mesh and found != expected:
+            said = [", ".join(f"{name}({', '.join(f'{key}: {list(shape)}' for key, shape in inputs.items())})" for name, inputs in entries.items())
+                    for entries in (expected, found)]
+            step.close()
+            raise MismatchError(f"{step.path} was compiled of another export: expected {said[0]}, got {said[1]}")
 
     def report(self) -> str:
         """Every operation of the model and what it became, and what is not trained."""

@@ -365,6 +365,14 @@ class MomentsByStep:
         return {name: part.store(step) for name, part in self.parts.items()}
 
 
+def each_of(moments: Moments | SeveralMoments | MomentsByStep) -> list[Moments]:
+    """Those of all optimizers."""
+    if isinstance(moments, Moments):
+        return [moments]
+    parts = moments.parts.values() if isinstance(moments, MomentsByStep) else moments.parts
+    return [own for part in parts for own in each_of(part)]
+
+
 def moments_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], names: Mapping[int, str], groups: Sequence[Group],
                update: str = "update") -> Moments | SeveralMoments:
     """`names` are those of parameters by id(), `groups` all of the optimizer, or of all in turn; `update` is the scalar that counts."""
