@@ -13,7 +13,7 @@ from typing import Any
 from ._files import beside, temporary
 from .compiler import compile
 from .emit import Type, number, symbol
-from .errors import UnsupportedError, warn
+from .errors import MismatchError, UnsupportedError, warn
 from .step import Step
 
 SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
@@ -97,6 +97,17 @@ def _recomputed(text: str) -> list[str]:
     """A line for each step with regions of which the module says so."""
     steps = ((body.partition("(")[0], body.count(" = train.recompute ")) for body in re.split(r"^train\.step @", text, flags=re.M)[1:])
     return [f"{name}: {count} region{'s' * (count > 1)} of the forward computed again in the backward pass" for name, count in steps if count]
+
+
+def refuse_other(step: Step, inputs: Mapping[str, Mapping[str, Type]], mesh: Mapping[str, int]) -> None:
+    """A step of an artifact with other entries than those of `inputs` or, on one rank, other shapes."""
+    found = {entry.name: {port.name: port.shape for port in entry.inputs} for entry in (*step._steps, *step._evals.values())}
+    expected = {name: {key: tuple(type.shape) for key, type in its.items()} for name, its in inputs.items()}
+    if found.keys() != expected.keys() or not mesh and found != expected:
+        said = [", ".join(f"{name}({', '.join(f'{key}: {list(shape)}' for key, shape in its.items())})" for name, its in entries.items())
+                for entries in (expected, found)]
+        step.close()
+        raise MismatchError(f"{step.path} was compiled of another export: expected {said[0]}, got {said[1]}")
 
 
 def warn_of_version(library: str, version: str, tested: Sequence[tuple[int, int]]) -> None:

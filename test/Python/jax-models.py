@@ -308,6 +308,11 @@ def narrow():
     jax.config.update("jax_enable_x64", False)
     loss, params, _, batch = mlp()
     exported = tj.export(loss, params, batch, optimizer=tj.sgd(0.1))
+    with tempfile.TemporaryDirectory() as folder:
+        exported.step(os.path.join(folder, "step.so"), threads=1, cache_dir=CACHE).close()
+        other = tj.export(loss, params, batch, optimizer=tj.sgd(0.1), evals={"loss": loss})
+        with refused(trainc.MismatchError, "was compiled of another export: expected step(batch_x: [", "loss(batch_x: [", "got step(batch_x: ["):
+            other.load(os.path.join(folder, "step.so"), threads=1)
     with exported.step(threads=1, cache_dir=CACHE) as step, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         losses = [step(*given).loss for given in (batch, batch, ({"x": batch[0]["x"].astype("f"), "y": batch[0]["y"].astype("i")},))]

@@ -13,7 +13,7 @@ import numpy as np
 from ..emit import FLOATS, Builder, Type, Value, listed, quoted, symbol
 from ..errors import InvalidArgumentError, UnsupportedError, warn
 from ..exported import Exported as Base
-from ..exported import clauses_of, labelled, listed_entries, mesh_lines, warn_of_version
+from ..exported import clauses_of, labelled, listed_entries, mesh_lines, refuse_other, warn_of_version
 from ..functions import from_uint8
 from ..step import Step
 from . import matrices, rules, structures  # noqa: F401, registers them
@@ -53,6 +53,7 @@ class Exported(Base):
 
     def load(self, library: str | os.PathLike, **options: Any) -> Step:
         step = super().load(library, **options)
+        refuse_other(step, self.inputs, self.mesh)
         for entry, batch in self.batches.items():
             step.expect(entry, batch.order, batch.constants, self.unsigned[entry], batch.items, narrows=self.narrows,
                         shapes=batch.shapes)

@@ -106,7 +106,7 @@ class Exported(exported.Exported):
     def load(self, library: str | os.PathLike, **options: Any) -> Step:
         """Loads what was compiled of it, or of an export with the same entries, with its weights and its optimizer's numbers."""
         step = super().load(library, **options)
-        self._refuse_other(step)
+        exported.refuse_other(step, self.inputs, self.mesh)
         step.exported_optimizer, step.tied, step.rates, step.added = self.moments, self.tied, self.moments.rates(step), self.added
         step.left_out = {name: None if value is None else functools.partial(_other_constant, value) for name, value in self.left_out.items()}
         step.notes += [f"stored in int8, with a scale per row: {len(self.int8)} frozen weight{'s' * (len(self.int8) > 1)}"] if self.int8 else []
@@ -129,16 +129,6 @@ class Exported(exported.Exported):
             except MismatchError as error:
                 raise MismatchError(f"{error}; the state of the exported optimizer is taken over: a new optimizer begins without one") from None
         return step
-
-    def _refuse_other(self, step: Step) -> None:
-        """An artifact with other entries or, on one rank, other shapes."""
-        found = {entry.name: {port.name: port.shape for port in entry.inputs} for entry in (*step._steps, *step._evals.values())}
-        expected = {name: {key: tuple(type.shape) for key, type in inputs.items()} for name, inputs in self.inputs.items()}
-        if found.keys() != expected.keys() or not self.mesh and found != expected:
-            said = [", ".join(f"{name}({', '.join(f'{key}: {list(shape)}' for key, shape in inputs.items())})" for name, inputs in entries.items())
-                    for entries in (expected, found)]
-            step.close()
-            raise MismatchError(f"{step.path} was compiled of another export: expected {said[0]}, got {said[1]}")
 
     def report(self) -> str:
         """Every operation of the model and what it became, and what is not trained."""
