@@ -36,6 +36,8 @@ def beside(path: str | os.PathLike) -> Iterator[str]:
 
 def tensors_with_nan(path: str | os.PathLike, names: Collection[str]) -> list[str]:
     """Those of `names` in a safetensors file that hold a NaN. Of what is no such file, of which the runtime says what is wrong, none."""
+    if not os.path.isfile(path):
+        return []
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory, memoryview(memory) as data:
             size, = struct.unpack_from("<Q", data)
@@ -45,5 +47,5 @@ def tensors_with_nan(path: str | os.PathLike, names: Collection[str]) -> list[st
                 with data[8 + size + begin:8 + size + end] as part:
                     found += [name] if first_not_finite(_FLOATS.get(header[name]["dtype"], ""), part, infinities=False) else []
             return sorted(found)
-    except (OSError, ValueError, KeyError, TypeError, struct.error):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, struct.error):
         return []

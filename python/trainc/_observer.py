@@ -67,7 +67,8 @@ class CheckFinite(Observer):
         if wrong := next(filter(None, (self._wrong(event, i) for i in written)), None):
             label, location = (command.label or b"?").decode(), (command.location or b"an unknown location").decode()
             cause = next(filter(None, (self._wrong(event, i) for i in read)), None)
-            self._raised = NotFiniteError(f"'{label}' at {location} wrote {' to '.join(wrong)}" + (f"; it reads {' of '.join(cause)}" if cause else ""))
+            reads = f"; it reads {' of '.join(cause)}" if cause else ""
+            self._raised = NotFiniteError(f"'{label}' at {location} wrote {' to '.join(wrong)}{reads}")
 
     def _wrong(self, event, i):
         """The first NaN or infinity of an operand: which it is, and where; or None."""

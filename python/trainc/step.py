@@ -59,8 +59,8 @@ def _held_names(held: Sequence[str], windows: Sequence[str]) -> dict[str, str]:
     where the artifact's have no prefix for the first one. There is one seed."""
     if len(windows) < 2:
         return {name: name for name in held}
-    own = set(held[:_runtime.FIXED_SCALARS]) - {"seed"}
-    return {f"{windows[0]}.{name}" if name in own else name: name for name in held if name not in {f"{window}.seed" for window in windows}}
+    first, seeds = set(held[:_runtime.FIXED_SCALARS]) - {"seed"}, {f"{window}.seed" for window in windows}
+    return {f"{windows[0]}.{name}" if name in first else name: name for name in held if name not in seeds}
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -69,8 +69,8 @@ def wrong_inputs(path):
         before = step.state_dict()
         with refused(bad, "y is missing", "x, y"):
             step(X)
-        for batch, words in (([X, Y], "step takes x, y, got one list: expected *batch"), ({"x": X}, "step takes x, y, got one dict: expected **batch")):
-            with refused(bad, words):
+        for batch, words in (([X, Y], "one list: expected *batch"), ({"x": X}, "one dict: expected **batch")):
+            with refused(bad, "step takes x, y, got", words):
                 step(batch)
         with refused(bad, "2 inputs (x, y)", "got 3"):
             step(X, Y, Y)
@@ -200,6 +200,11 @@ def states(path, folder):
             assert same(a.state_dict(), c.state_dict()) and same(c.state_dict(), d.state_dict())
             assert c.get("update") == 0
             c.load_weights(os.path.join(folder, "a.safetensors"))
+        for wrong in (b"", b"[]", b"\2" + b"\0" * 7 + b"[]", b"\1" * 64):
+            with open(os.path.join(folder, "cut"), "wb") as file:
+                file.write(wrong)
+            with refused(trainc.Error, "cut"):
+                b.load_weights(os.path.join(folder, "cut"))
         with open(os.path.join(folder, "cut"), "wb") as file:
             file.write(b"not a checkpoint")
         with refused(trainc.Error, "cut"):
