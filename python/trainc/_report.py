@@ -27,18 +27,22 @@ def trained(d: Any, kinds: Mapping[str, str], numbers_of: Callable[[str], Mappin
         of_role[ROLES[t.role]][t.name.decode()].append(t)
     masters = {name: tensors[0] for name, tensors in of_role["parameter"].items()}
     copies = {name: tensors[0] for name, tensors in of_role["compute"].items()}
+
+    def computed(names: Iterable[str]) -> str:
+        narrow = [copies[name] for name in names if name in copies]
+        return f", computed with in {_types(narrow)}" if narrow else ""
+
     lines = []
     for i, group in enumerate(name.decode() for name in d.groups[:d.num_groups]):
         own = {name: t for name, t in masters.items() if t.group == i}
         states = [t for name in own for t in of_role["state"][name]]
         kind = f" ({kinds[group]})" if group in kinds else ""
-        line = f"trained by {group}{kind}: {_size(list(own.values()), 'parameter')}"
-        if computed := [copies[name] for name in own if name in copies]:
-            line += f", computed with in {_types(computed)}"
+        line = f"trained by {group}{kind}: {_size(list(own.values()), 'parameter')}{computed(own)}"
         if states:
             line += f", states {', '.join(dict.fromkeys(t.state.decode() for t in states))} in {_types(states)}"
         lines.append("; ".join([line, *(f"{name} = {value:g}" for name, value in numbers_of(group).items())]))
-    frozen = [t for name, t in masters.items() if t.group < 0] + [t for name, t in copies.items() if name not in masters]
-    lines += [f"frozen: {_size(frozen, 'parameter')}"] if frozen else []
+    frozen = {name: t for name, t in masters.items() if t.group < 0}
+    narrow = {name: t for name, t in copies.items() if name not in masters}
+    lines += [f"frozen: {_size([*frozen.values(), *narrow.values()], 'parameter')}{computed(frozen)}"] if frozen or narrow else []
     buffers = [t for tensors in of_role["buffer"].values() for t in tensors]
     return lines + ([f"not trained: {_size(buffers, 'buffer')}"] if buffers else [])
