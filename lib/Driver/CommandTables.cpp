@@ -132,7 +132,7 @@ CommandRow Gatherer::commandOf(EntryRow &entry, ListOp list, LaunchOp launch) {
       command.operands.push_back(operandOf(entry, out, TRAINC_WRITE));
   command.rate =
       rateOf(unit, static_cast<trainc_dtype>(command.operands[0].dtype),
-             /*update=*/list.getKind() == "apply");
+             /*update=*/list.getKind() == ListKind::apply);
   return command;
 }
 
@@ -323,11 +323,11 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
       command.location = describe(op.getLoc());
   }
   SmallVector<trainc_list_kind> kinds{TRAINC_LIST_APPLY};
-  if (list.getKind() == "next")
+  if (list.getKind() == ListKind::next)
     kinds = {TRAINC_LIST_NEXT};
-  else if (list.getKind() != "apply")
+  else if (list.getKind() != ListKind::apply)
     kinds = {TRAINC_LIST_FIRST};
-  if (list.getKind() == "merge" && entry.accumulate > 1)
+  if (list.getKind() == ListKind::merge && entry.accumulate > 1)
     kinds.push_back(TRAINC_LIST_NEXT);
   for (trainc_list_kind kind : kinds)
     llvm::append_range(entry.lists[kind], commands);

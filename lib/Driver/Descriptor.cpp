@@ -238,7 +238,6 @@ Constant *Writer::collective(const trainc_collective_detail &c) {
                                             .piece_axes = u32(c.piece_axes),
                                             .dtype = u32(c.dtype),
                                             .phase = u32(c.phase),
-                                            .token = u32(c.token),
                                             .scalar = u32(c.scalar)}));
 }
 

@@ -297,12 +297,13 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
   // Last, as its commands come behind those of others.
   auto isShared = [&](ListOp list) {
     return first && list.getEntry() == first.getSymName() &&
-           (list.getKind() == "merge" || list.getKind() == "apply");
+           (list.getKind() == ListKind::merge ||
+            list.getKind() == ListKind::apply);
   };
   for (bool merges : {false, true})
     for (auto list : module.getOps<ListOp>())
       if ((list.getEntry() == entry.name || isShared(list)) &&
-          (list.getKind() == "merge") == merges)
+          (list.getKind() == ListKind::merge) == merges)
         gatherList(entry, list);
   tables.entries.push_back(std::move(entry));
 }

@@ -140,8 +140,9 @@ void Phase::addPlan() {
   add(createGradientMergePass());
   if (optimizes("train-hoist-casts"))
     add(createHoistCastsPass());
+  // Not coalesced, each parameter has a bucket, and so norms and updates, of its own.
   add(createFormBucketsPass(
-      {options.bucketSize, /*separate=*/!enabled("train-coalesce")}));
+      {enabled("train-coalesce") ? options.bucketSize : 0}));
   if (optimizes("train-fuse-optimizer") && enabled("train-coalesce"))
     add(createFuseOptimizerPass());
   add(createShardPass({options.shard, options.mergeBuffer}));

@@ -65,7 +65,7 @@ static void test_descriptors(void) {
   trainc_descriptor d = trainc_descriptor_handmade;
   d.abi_version = 99;
   refuse(d, TRAINC_ABI_MISMATCH);
-  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99, this runtime (0.1.0) needs 11
+  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99, this runtime (0.1.0) needs 12
   d = trainc_descriptor_handmade;
   d.magic = 1;
   refuse(d, TRAINC_ABI_MISMATCH);
@@ -314,8 +314,8 @@ static void test_phases(void) {
   trainc_entry changed[2] = {entries[0], entries[1]};
   d.entries = changed;
   trainc_collective_detail details[2] = {
-      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_START, 0, 0},
-      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_WAIT, 0, 0}};
+      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_START, 0},
+      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_WAIT, 0}};
   static const trainc_operand bucket[2] = {
       OPERAND(GRADIENT, TRAINC_READ | TRAINC_WRITE, 0, 1024, F32),
       OPERAND(GRADIENT, TRAINC_READ | TRAINC_WRITE, 1024, 256, F32)};

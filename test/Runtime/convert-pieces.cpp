@@ -194,7 +194,7 @@ static void addCollectives(Layout &l, const Mesh &mesh, const Style &style) {
       continue;
     l.operands.push_back({i, TRAINC_READ | TRAINC_WRITE, 0,
                           l.buckets[i][0].bytes, arena.dtype, 0});
-    l.details.push_back({mesh.pieceAxes, 0, arena.dtype, 0, 0, 0});
+    l.details.push_back({mesh.pieceAxes, 0, arena.dtype, 0, 0});
     l.commands.push_back(
         {gathered ? TRAINC_COMMAND_ALL_GATHER : TRAINC_COMMAND_ALL_REDUCE, 0, 0,
          1, 0, nullptr, nullptr, "all", "nowhere", 0});

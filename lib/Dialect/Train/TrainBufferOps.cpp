@@ -30,6 +30,12 @@ AddressOp train::getAddress(Value buffer) {
   return buffer.getDefiningOp<AddressOp>();
 }
 
+Attribute train::getPortBase(MLIRContext *context, Memory memory,
+                             int64_t number) {
+  return StringAttr::get(context,
+                         stringifyMemory(memory) + " " + Twine(number));
+}
+
 Place train::getPlace(Value buffer, Layouts &layouts) {
   Place place;
   int64_t size = nn::countBytes(buffer);
@@ -54,8 +60,8 @@ Place train::getPlace(Value buffer, Layouts &layouts) {
     break;
   case Memory::input:
   case Memory::output:
-    place.base = b.getStringAttr(stringifyMemory(address.getMemory()) + " " +
-                                 Twine(address.getNumber()));
+    place.base = getPortBase(address.getContext(), address.getMemory(),
+                             address.getNumber());
   }
   place.end = place.begin + size;
   return place;
@@ -97,14 +103,14 @@ static StringAttr windowOf(ListOp list) {
 
 SmallVector<ListOp> train::getPredecessors(ListOp list) {
   SmallVector<ListOp> makers, merges;
-  if (list.getKind() != "merge" && list.getKind() != "apply")
+  if (list.getKind() != ListKind::merge && list.getKind() != ListKind::apply)
     return {};
   for (auto other : list->getParentOfType<ModuleOp>().getOps<ListOp>()) {
-    if (windowOf(other) != windowOf(list) || other.getKind() == "apply")
+    if (windowOf(other) != windowOf(list) || other.getKind() == ListKind::apply)
       continue;
-    (other.getKind() == "merge" ? merges : makers).push_back(other);
+    (other.getKind() == ListKind::merge ? merges : makers).push_back(other);
   }
-  return list.getKind() == "apply" && !merges.empty() ? merges : makers;
+  return list.getKind() == ListKind::apply && !merges.empty() ? merges : makers;
 }
 
 void train::addEffects(

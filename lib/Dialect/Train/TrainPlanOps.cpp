@@ -432,17 +432,23 @@ ParseResult ListOp::parse(OpAsmParser &parser, OperationState &result) {
   FlatSymbolRefAttr entry;
   SmallVector<OpAsmParser::Argument> arguments;
   std::string kindText;
+  SMLoc kindLoc;
   if (parser.parseSymbolName(name, getSymNameAttrName(result.name),
                              result.attributes) ||
       parser.parseKeyword("of") ||
       parser.parseAttribute(entry, getEntryAttrName(result.name),
                             result.attributes) ||
-      parser.parseString(&kindText) ||
+      parser.getCurrentLocation(&kindLoc) || parser.parseString(&kindText) ||
       parser.parseArgumentList(arguments, OpAsmParser::Delimiter::Paren,
                                /*allowType=*/true))
     return failure();
+  auto kind = symbolizeListKind(kindText);
+  if (!kind)
+    return parser.emitError(kindLoc, "expects kind \"first\", \"next\", "
+                                     "\"merge\" or \"apply\", got \"")
+           << kindText << "\"";
   result.addAttribute(getKindAttrName(result.name),
-                      parser.getBuilder().getStringAttr(kindText));
+                      ListKindAttr::get(parser.getContext(), *kind));
   for (StringAttr number :
        {getWorkspaceAttrName(result.name), getAliveAttrName(result.name)}) {
     int64_t bytes;
@@ -460,7 +466,8 @@ ParseResult ListOp::parse(OpAsmParser &parser, OperationState &result) {
 void ListOp::print(OpAsmPrinter &p) {
   p << " ";
   p.printSymbolName(getSymName());
-  p << " of " << getEntryAttr() << " \"" << getKind() << "\" (";
+  p << " of " << getEntryAttr() << " \"" << stringifyListKind(getKind())
+    << "\" (";
   llvm::interleaveComma(
       getBody().getArguments(), p,
       [&](BlockArgument argument) { p.printRegionArgument(argument); });
@@ -476,11 +483,6 @@ void ListOp::print(OpAsmPrinter &p) {
 }
 
 LogicalResult ListOp::verify() {
-  if (getKind() != "first" && getKind() != "next" && getKind() != "merge" &&
-      getKind() != "apply")
-    return emitOpError("expects kind \"first\", \"next\", \"merge\" or "
-                       "\"apply\", got \"")
-           << getKind() << "\"";
   if (!isa<train::ReturnOp>(getBody().front().getTerminator()))
     return emitOpError("expects a train.return at its end");
   return success();

@@ -24,15 +24,15 @@ using namespace trainc;
 using namespace trainc::train;
 
 /// An empty list `entry.kind` after `entry`, with arguments of `inputs`.
-static ListOp createList(Operation *entry, StringRef kind, TypeRange inputs,
+static ListOp createList(Operation *entry, ListKind kind, TypeRange inputs,
                          IRMapping &mapping, ValueRange from) {
   OpBuilder b(entry->getContext());
   b.setInsertionPointAfter(entry);
   StringRef name = SymbolTable::getSymbolName(entry).getValue();
-  auto list =
-      ListOp::create(b, entry->getLoc(), b.getStringAttr(name + "." + kind),
-                     FlatSymbolRefAttr::get(entry->getContext(), name),
-                     b.getStringAttr(kind), IntegerAttr(), IntegerAttr());
+  auto list = ListOp::create(
+      b, entry->getLoc(), b.getStringAttr(name + "." + stringifyListKind(kind)),
+      FlatSymbolRefAttr::get(entry->getContext(), name),
+      ListKindAttr::get(b.getContext(), kind), IntegerAttr(), IntegerAttr());
   Block &block = list.getBody().emplaceBlock();
   for (Value value : from)
     mapping.map(value, block.addArgument(value.getType(), value.getLoc()));
@@ -67,8 +67,7 @@ static bool isOfBucket(AccumulateOp accumulate, SymbolTable &symbols) {
 }
 
 /// Copies what stands before the end of the micro-step, or the window, into a list.
-static void outlineMicroStep(StepOp step, StringRef kind,
-                             SymbolTable &symbols) {
+static void outlineMicroStep(StepOp step, ListKind kind, SymbolTable &symbols) {
   IRMapping mapping;
   Block &body = step.getBody().front();
   ListOp list = createList(step, kind, body.getArgumentTypes(), mapping,
@@ -84,7 +83,7 @@ static void outlineMicroStep(StepOp step, StringRef kind,
       continue;
     }
     Value value = mapping.lookup(accumulate.getValue());
-    if (kind == "next") {
+    if (kind == ListKind::next) {
       Value old = ReadOp::create(b, op.getLoc(), value.getType(),
                                  accumulate.getTarget());
       value = nn::addTo(b, op.getLoc(), old, value);
@@ -97,7 +96,7 @@ static void outlineMicroStep(StepOp step, StringRef kind,
 /// Copies what ends every micro-step, behind `begin`, into a list.
 static void outlineMerge(StepOp step, MicroEndOp begin, WindowEndOp end) {
   IRMapping mapping;
-  ListOp list = createList(step, "merge", {}, mapping, {});
+  ListOp list = createList(step, ListKind::merge, {}, mapping, {});
   OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
   for (Operation &op :
        llvm::make_range(std::next(begin->getIterator()), end->getIterator()))
@@ -108,7 +107,7 @@ static void outlineMerge(StepOp step, MicroEndOp begin, WindowEndOp end) {
 /// Copies what happens once per update into a list.
 static void outlineApply(StepOp step, WindowEndOp end) {
   IRMapping mapping;
-  ListOp list = createList(step, "apply", {}, mapping, {});
+  ListOp list = createList(step, ListKind::apply, {}, mapping, {});
   OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
   auto copy = [&](auto ops) {
     for (Operation &op : ops)
@@ -125,8 +124,8 @@ static void outlineApply(StepOp step, WindowEndOp end) {
 static void outlineEval(EvalOp eval) {
   IRMapping mapping;
   Block &body = eval.getBody().front();
-  ListOp list = createList(eval, "first", body.getArgumentTypes(), mapping,
-                           body.getArguments());
+  ListOp list = createList(eval, ListKind::first, body.getArgumentTypes(),
+                           mapping, body.getArguments());
   OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
   for (Operation &op : body.without_terminator())
     b.clone(op, mapping);
@@ -148,8 +147,8 @@ struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
         outlineMerge(step, begin, *ends.begin());
     }
     if (step.getAccumulate() > 1)
-      outlineMicroStep(step, "next", symbols);
-    outlineMicroStep(step, "first", symbols);
+      outlineMicroStep(step, ListKind::next, symbols);
+    outlineMicroStep(step, ListKind::first, symbols);
     return success();
   }
 

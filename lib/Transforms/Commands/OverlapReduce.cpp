@@ -187,8 +187,8 @@ struct OverlapReducePass
       }
       // What several micro-steps have accumulated is complete at the end of the last.
       SmallVector<ListOp> makers = getPredecessors(list);
-      if (makers.empty() || makers.front().getKind() == "merge" ||
-          (list.getKind() == "apply" && step.getAccumulate() > 1))
+      if (makers.empty() || makers.front().getKind() == ListKind::merge ||
+          (list.getKind() == ListKind::apply && step.getAccumulate() > 1))
         continue;
       // Parameters are gathered meanwhile.
       if (llvm::none_of(makers, [](ListOp maker) {

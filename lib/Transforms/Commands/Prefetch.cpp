@@ -99,7 +99,7 @@ struct PrefetchPass : trainc::impl::PrefetchPassBase<PrefetchPass> {
         return signalPassFailure();
       }
       // In the others parameters change.
-      if (list.getKind() == "first" || list.getKind() == "next")
+      if (list.getKind() == ListKind::first || list.getKind() == ListKind::next)
         prefetch(list, symbols);
     }
   }

@@ -117,7 +117,9 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
         return signalPassFailure();
       }
     // Ranks exchange buckets; without them there is one of each kind.
-    int64_t limit = getReducedAxes(step) ? int64_t(bucketSize) : INT64_MAX;
+    int64_t limit = bucketSize == 0 || getReducedAxes(step)
+                        ? int64_t(bucketSize)
+                        : INT64_MAX;
     SymbolTable symbols(module);
     // The open bucket of the parameters that have slices in the same arenas.
     llvm::MapVector<ArrayAttr, Bucket> open;
@@ -133,7 +135,7 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
       SliceOp any = slices.front();
       int64_t elements = any.getTensorType().getNumElements();
       if (!bucket.params.empty() &&
-          (separate || (bucket.elements + elements) * width > limit)) {
+          (bucket.elements + elements) * width > limit) {
         create(bucket, symbols);
         bucket = Bucket();
       }

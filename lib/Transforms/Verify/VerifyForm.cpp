@@ -13,6 +13,7 @@
 #include "trainc/Dialect/Train/TrainPlaces.h"
 #include "trainc/Transforms/Plan/PlanValues.h"
 #include "trainc/Transforms/Verify/Passes.h"
+#include <map>
 
 #define DEBUG_TYPE "train-verify-form"
 
@@ -204,16 +205,16 @@ static DenseSet<Attribute> findWritten(ListOp list, SymbolTable &symbols) {
 /// though no command may use it. What steps share is in lists of `first`.
 static LogicalResult verifyWriters(ModuleOp module, StringRef step,
                                    StringRef first) {
-  DenseMap<StringAttr, ListOp> lists; // of the step, by kind
-  DenseMap<StringAttr, DenseSet<Attribute>> written;
-  Builder b(module.getContext());
+  std::map<ListKind, ListOp> lists; // of the step
+  std::map<ListKind, DenseSet<Attribute>> written;
   SymbolTable symbols(module);
   for (auto list : module.getOps<ListOp>()) {
-    bool isShared = list.getKind() == "apply" || list.getKind() == "merge";
+    bool isShared =
+        list.getKind() == ListKind::apply || list.getKind() == ListKind::merge;
     if (list.getEntry() != (isShared ? first : step))
       continue;
-    lists[list.getKindAttr()] = list;
-    written[list.getKindAttr()] = findWritten(list, symbols);
+    lists[list.getKind()] = list;
+    written[list.getKind()] = findWritten(list, symbols);
   }
   StringAttr window;
   if (auto op = symbols.lookup<StepOp>(first))
@@ -231,22 +232,22 @@ static LogicalResult verifyWriters(ModuleOp module, StringRef step,
       if (!param || param.getFrozen() || param.getWindowAttr() != window)
         continue;
       SymbolRefAttr slice =
-          sliceRef(b.getContext(), arena.getSymName(), op.getSymName());
-      auto isWritten = [&](StringRef kind) {
-        const auto &targets = written[b.getStringAttr(kind)];
+          sliceRef(module.getContext(), arena.getSymName(), op.getSymName());
+      auto isWritten = [&](ListKind kind) {
+        const auto &targets = written[kind];
         if (targets.contains(whole) || targets.contains(slice))
           return true;
         BucketOp bucket = buckets.lookup(op.getSymNameAttr());
-        return bucket &&
-               targets.contains(sliceRef(b.getContext(), arena.getSymName(),
-                                         bucket.getSymName()));
+        return bucket && targets.contains(sliceRef(module.getContext(),
+                                                   arena.getSymName(),
+                                                   bucket.getSymName()));
       };
       // What ends every micro-step stands behind the other lists.
-      if (isGradient && isWritten("merge"))
+      if (isGradient && isWritten(ListKind::merge))
         continue;
-      for (StringRef kind : {"first", "next", "apply"})
-        if (ListOp list = lists.lookup(b.getStringAttr(kind));
-            list && isGradient == (kind != "apply") && !isWritten(kind))
+      for (ListKind kind : {ListKind::first, ListKind::next, ListKind::apply})
+        if (ListOp list = lists[kind];
+            list && isGradient == (kind != ListKind::apply) && !isWritten(kind))
           return list.emitOpError("expects a command that writes ")
                  << slice << " in form 3, got none";
     }
@@ -323,8 +324,8 @@ static LogicalResult findInFlight(ListOp list, SymbolTable &symbols,
   for (ListOp one : before) {
     SmallVector<StartOp> starts = findPending(one);
     auto step = symbols.lookup<StepOp>(one.getEntry());
-    if (!starts.empty() && list.getKind() == "apply" &&
-        one.getKind() != "merge" && step && step.getAccumulate() > 1)
+    if (!starts.empty() && list.getKind() == ListKind::apply &&
+        one.getKind() != ListKind::merge && step && step.getAccumulate() > 1)
       return starts.front().emitOpError("is left in flight, and the next "
                                         "micro-step does not wait for it (P5)");
     if (one != before.front() && namesOf(starts) != namesOf(inFlight))
@@ -356,7 +357,7 @@ static LogicalResult verifyCommands(ModuleOp module) {
         return start.emitOpError(
             "is left in flight, and no list follows that waits for it (P5)");
   for (auto apply : module.getOps<ListOp>()) {
-    if (apply.getKind() != "apply")
+    if (apply.getKind() != ListKind::apply)
       continue;
     llvm::SetVector<StringRef> steps;
     steps.insert(apply.getEntry());

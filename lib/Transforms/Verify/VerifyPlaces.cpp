@@ -11,7 +11,12 @@ using namespace trainc::train;
 namespace {
 /// The memory that an access touches.
 struct Touched {
+  Touched(Value buffer, Layouts &layouts, bool read, bool write)
+      : place(getPlace(buffer, layouts)),
+        memory(getAddress(buffer).getMemory()), read(read), write(write) {}
+
   Place place;
+  Memory memory;
   bool read, write;
 };
 
@@ -49,6 +54,7 @@ private:
   LogicalResult checkRead(Operation *op, Value buffer);
   LogicalResult checkTouched(Operation *op, ArrayRef<Touched> touched);
   LogicalResult checkStarted(Operation *op, ArrayRef<Touched> touched);
+  LogicalResult checkOutputs();
   LogicalResult runOn(FlattenOp flat);
   LogicalResult runOn(WaitOp wait);
   LogicalResult runOn(CommandOpInterface command);
@@ -70,8 +76,7 @@ static std::string describe(const Place &place) {
 SmallVector<Touched> Verifier::touchedBy(ArrayRef<Access> accesses) {
   SmallVector<Touched> touched;
   for (const Access &access : accesses)
-    touched.push_back(
-        {getPlace(access.buffer, layouts), access.read, access.write});
+    touched.emplace_back(access.buffer, layouts, access.read, access.write);
   return touched;
 }
 
@@ -142,7 +147,9 @@ LogicalResult Verifier::checkRead(Operation *op, Value buffer) {
   AddressOp address = getAddress(buffer);
   Place place = getPlace(buffer, layouts);
   for (auto [part, content] : contentsOf(place)) {
-    bool isOld = !content.writer && address.getMemory() != Memory::workspace;
+    bool isOld =
+        !content.writer &&
+        llvm::is_contained({Memory::arena, Memory::input}, address.getMemory());
     if (isOld || (content.writer && isSame(content.address, address)))
       continue;
     InFlightDiagnostic error =
@@ -160,8 +167,10 @@ LogicalResult Verifier::checkRead(Operation *op, Value buffer) {
 /// (P1) and (P3).
 LogicalResult Verifier::checkTouched(Operation *op, ArrayRef<Touched> touched) {
   for (auto [i, one] : llvm::enumerate(touched)) {
-    if (isa<StringAttr>(one.place.base) &&
-        cast<StringAttr>(one.place.base).getValue() == "the workspace" &&
+    if (one.write && one.memory == Memory::input)
+      return op->emitOpError("writes to ")
+             << describe(one.place) << ", which is the caller's (P1)";
+    if (one.memory == Memory::workspace &&
         one.place.end > int64_t(*list.getWorkspace()))
       return op->emitOpError("expects a workspace of ")
              << *list.getWorkspace() << " bytes to hold " << describe(one.place)
@@ -189,28 +198,49 @@ LogicalResult Verifier::checkStarted(Operation *op, ArrayRef<Touched> touched) {
   return success();
 }
 
+/// (P2) of the caller, who reads the outputs behind a list that computes them.
+LogicalResult Verifier::checkOutputs() {
+  Operation *entry =
+      SymbolTable::lookupNearestSymbolFrom(list, list.getEntryAttr());
+  if (!entry ||
+      (list.getKind() != ListKind::first && list.getKind() != ListKind::next))
+    return success();
+  ValueRange values =
+      cast<train::YieldOp>(entry->getRegion(0).front().getTerminator())
+          .getValues();
+  for (auto [i, value] : llvm::enumerate(values)) {
+    Place whole{getPortBase(value.getContext(), Memory::output, i), 0,
+                nn::countBytes(value)};
+    for (auto [part, content] : contentsOf(whole))
+      if (!content.writer)
+        return list.emitOpError("expects a command that writes ")
+               << describe(part) << " (P2)";
+  }
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Commands in order
 //===----------------------------------------------------------------------===//
 
 /// Copies of what was not made in its place.
 LogicalResult Verifier::runOn(FlattenOp flat) {
-  Place whole = getPlace(flat.getOut(), layouts);
+  Touched whole(flat.getOut(), layouts, /*read=*/false, /*write=*/true);
   int64_t width = nn::getElementBytes(flat.getOut().getType().getElementType());
   for (auto [input, offset] : llvm::zip(flat.getInputs(), flat.getOffsets())) {
-    Place from = getPlace(input, layouts), to = whole;
-    to.begin += offset * width;
-    to.end = to.begin + from.end - from.begin;
-    SmallVector<Touched> copy{{from, true, false}};
-    if (!(from == to))
-      copy.push_back({to, false, true});
+    Touched from(input, layouts, /*read=*/true, /*write=*/false), to = whole;
+    to.place.begin += offset * width;
+    to.place.end = to.place.begin + from.place.end - from.place.begin;
+    SmallVector<Touched> copy{from};
+    if (!(from.place == to.place))
+      copy.push_back(to);
     if (failed(checkRead(flat, input)) || failed(checkTouched(flat, copy)) ||
         failed(checkStarted(flat, copy)))
       return failure();
-    if (!(from == to))
-      setContent(to, {getAddress(flat.getOut()), flat});
+    if (!(from.place == to.place))
+      setContent(to.place, {getAddress(flat.getOut()), flat});
   }
-  setContent(whole, {getAddress(flat.getOut()), flat});
+  setContent(whole.place, {getAddress(flat.getOut()), flat});
   return success();
 }
 
@@ -222,6 +252,10 @@ LogicalResult Verifier::runOn(WaitOp wait) {
   });
   if (found == started.end())
     return wait.emitOpError("expects a collective in flight (P5)");
+  if (found != started.begin() && !isWaitedForAtOnce(found->op))
+    return (wait.emitOpError("expects waits in the order of the starts (P5)")
+                .attachNote(started.front().op->getLoc())
+            << "started before it");
   started.erase(found);
   return success();
 }
@@ -265,7 +299,7 @@ LogicalResult Verifier::run(ArrayRef<StartOp> inFlight) {
       return running.op.emitOpError("is left in flight, and ")
              << "@" << list.getSymName() << " does not wait for it (P5)";
   }
-  return success();
+  return checkOutputs();
 }
 
 LogicalResult trainc::verifyPlaces(ListOp list, ArrayRef<StartOp> inFlight,

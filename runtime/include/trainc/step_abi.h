@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 #define TRAINC_ABI_MAGIC UINT64_C(0x3143544E49415254) /* "TRAINTC1" */
-#define TRAINC_ABI_VERSION 11
+#define TRAINC_ABI_VERSION 12
 
 typedef enum trainc_dtype {
 #define TRAINC_DTYPE(NAME, number, bytes, text) TRAINC_##NAME = number,
@@ -50,7 +50,7 @@ typedef enum trainc_image_kind {
 #include "trainc/step_abi.def"
 } trainc_image_kind;
 
-/// Collectives that are started and not yet waited for, at most.
+/// Collectives of a rank that are started and not yet waited for, at most.
 #define TRAINC_MAX_IN_FLIGHT 32
 
 typedef enum trainc_back_end {
@@ -123,17 +123,14 @@ typedef void (*trainc_kernel_fn)(void *const *args, int64_t tile,
 
 enum { TRAINC_READ = 1, TRAINC_WRITE = 2 };
 
-/// A phase of a collective: all of it at once, or its start and, with the same operands and
-/// token, what waits for its end. Between the two nothing writes what it reads or touches
-/// what it writes, and the token is of no other one.
+/// A phase of a collective: all of it at once, or its start and, with the same operands, what
+/// waits for its end, in the order of such starts. Between the two nothing writes what it reads
+/// or touches what it writes.
 enum {
   TRAINC_COLLECTIVE_WHOLE = 0,
   TRAINC_COLLECTIVE_START = 1,
   TRAINC_COLLECTIVE_WAIT = 2
 };
-
-/// Most collectives in flight at once on one rank.
-enum { TRAINC_NUM_TOKENS = 24 };
 
 enum { TRAINC_ENTRY_STEP = 0, TRAINC_ENTRY_EVAL = 1 };
 

@@ -437,7 +437,7 @@ train.step @step(%x: tensor<f32>) precision(state = bf16) {
 train.step @e(%x: tensor<f32>) {
   train.yield loss(%x) : tensor<f32>
 }
-// expected-error @+1 {{'train.list' op expects kind "first", "next", "merge" or "apply", got "last"}}
+// expected-error @+1 {{'train.list' expects kind "first", "next", "merge" or "apply", got "last"}}
 train.list @l of @e "last" () {
   train.return
 }

@@ -1,6 +1,6 @@
 // RUN: trainc-opt %s --train-form-buckets --split-input-file | FileCheck %s
 // RUN: trainc-opt %s --train-form-buckets='bucket-size=20000' --split-input-file | FileCheck %s --check-prefix=SMALL
-// RUN: trainc-opt %s --train-form-buckets=separate --split-input-file | FileCheck %s --check-prefix=SEPARATE
+// RUN: trainc-opt %s --train-form-buckets=bucket-size=0 --split-input-file | FileCheck %s --check-prefix=SEPARATE
 // RUN: trainc-opt %s --train-form-buckets --split-input-file --remarks-filter=train-form-buckets 2>&1 | FileCheck %s --check-prefix=REMARK
 
 // In the order in which gradients are made. Parameters with a copy and without one, or without a gradient, make buckets of

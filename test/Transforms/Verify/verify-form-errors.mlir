@@ -278,6 +278,48 @@ train.list @first of @step "first" () workspace(256) {
 
 // -----
 
+// An output has nothing that a list could read before it writes there.
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %0 = nn.neg %x : tensor<4xf32>
+  train.return %0 : tensor<4xf32>
+}
+train.list @first of @eval "first" () workspace(64) {
+  %0 = train.address output 0 : memref<4xf32>
+  %1 = train.address workspace 0 : memref<4xf32>
+  // expected-error @+1 {{'train.launch' op expects its operand in bytes 0 to 16 of output 0, where nothing was written (P2)}}
+  train.launch @k(%0) outs(%1 : memref<4xf32>) : (memref<4xf32>) -> ()
+  train.return
+}
+
+// -----
+
+// All of every output is written, in every list that computes them.
+train.eval @eval(%x: tensor<8xf32>) -> ("y") {
+  train.yield %x : tensor<8xf32>
+}
+// expected-error @+1 {{'train.list' op expects a command that writes bytes 16 to 32 of output 0 (P2)}}
+train.list @first of @eval "first" () workspace(64) {
+  %x = train.address input 0 : memref<8xf32>
+  %y = train.address output 0 : memref<8xf32>
+  %0 = train.view %x from 0 : memref<8xf32> -> memref<4xf32>
+  %1 = train.view %y from 0 : memref<8xf32> -> memref<4xf32>
+  train.copy %0 to %1 : memref<4xf32> to memref<4xf32>
+  train.return
+}
+
+// -----
+
+// An input is the caller's.
+train.list @first of @eval "first" () workspace(64) {
+  %x = train.address input 0 : memref<8xf32>
+  %y = train.address input 1 : memref<8xf32>
+  // expected-error @+1 {{'train.copy' op writes to bytes 0 to 32 of input 1, which is the caller's (P1)}}
+  train.copy %x to %y : memref<8xf32> to memref<8xf32>
+  train.return
+}
+
+// -----
+
 // Commands that the runtime may run at once do not conflict (P1 to P4).
 train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
   %0 = nn.neg %x : tensor<64xf32>
@@ -445,6 +487,27 @@ train.list @apply of @step "apply" () workspace(0) {
   train.wait @t
   // expected-error @+1 {{'train.wait' op expects a collective in flight (P5)}}
   train.wait @t
+  train.return
+}
+
+// -----
+
+// The runtime waits in the order of the starts.
+train.mesh @mesh(data = 2)
+train.list @first of @step "first" () workspace(512) {
+  %x = train.address input 0 : memref<8xf32>
+  %0 = train.address workspace 0 : memref<8xf32>
+  %1 = train.address workspace 256 : memref<8xf32>
+  train.copy %x to %0 : memref<8xf32> to memref<8xf32>
+  train.copy %x to %1 : memref<8xf32> to memref<8xf32>
+  // expected-note @+1 {{started before it}}
+  %t = train.start reduce_scatter outs(%0) over ["data"] : memref<8xf32> -> !train.token
+  %s = train.start reduce_scatter outs(%1) over ["data"] : memref<8xf32> -> !train.token
+  %2 = train.address workspace 64 : memref<8xf32>
+  train.copy %x to %2 : memref<8xf32> to memref<8xf32>
+  // expected-error @+1 {{'train.wait' op expects waits in the order of the starts (P5)}}
+  train.wait %s
+  train.wait %t
   train.return
 }
 

@@ -30,6 +30,10 @@ mlir::MemRefType bufferLike(mlir::Type tensor);
 /// The address of which `buffer` is, or is a view.
 AddressOp getAddress(mlir::Value buffer);
 
+/// The base of what stands in input or output `number` of an entry.
+mlir::Attribute getPortBase(mlir::MLIRContext *context, Memory memory,
+                            int64_t number);
+
 /// Where `buffer` stands.
 Place getPlace(mlir::Value buffer, Layouts &layouts);
 

@@ -392,6 +392,12 @@ def Train_SumBlocksOp : Train_Op<"sum_blocks", [CountsWork, Pure]> {
   let hasVerifier = 1;
 }
 
+def Train_ListKind : I32EnumAttr<"ListKind", "which part of an entry a list does", [
+    I32EnumAttrCase<"first", 0>, I32EnumAttrCase<"next", 1>, I32EnumAttrCase<"merge", 2>,
+    I32EnumAttrCase<"apply", 3>]> {
+  let cppNamespace = "::trainc::train";
+}
+
 def Train_ListOp : Train_Op<"list", [Symbol, HasParent<"::mlir::ModuleOp">, IsolatedFromAbove,
     SingleBlock]> {
   let summary = "a list of commands of an entry";
@@ -407,7 +413,7 @@ def Train_ListOp : Train_Op<"list", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     returned values: inputs and outputs have addresses. `workspace` says how many bytes
     values take, and `alive` the largest sum of bytes needed at one command: no plan takes less.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefAttr:$entry, StrAttr:$kind,
+  let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefAttr:$entry, Train_ListKind:$kind,
                        OptionalAttr<I64Attr>:$workspace, OptionalAttr<I64Attr>:$alive);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;

@@ -115,7 +115,7 @@ def FormBucketsPass : Pass<"train-form-buckets", "::mlir::ModuleOp"> {
     something of them (gradients, parameters, states, copies) a `train.span` for each. Those of
     one bucket have slices in the same arenas. Where ranks exchange gradients a bucket has about
     `bucket-size` bytes of f32 (a larger parameter is a bucket of its own); otherwise there is one
-    for all. With `separate` each parameter is a bucket of its own.
+    for all. With a `bucket-size` of 0 each parameter is a bucket of its own.
 
     Needs form 2 of `train-plan-step`; gives form 2. `train-coalesce` says where the slices are.
     Runs after `train-hoist-casts`: the arenas of copies have spans of the buckets, too.
@@ -123,9 +123,7 @@ def FormBucketsPass : Pass<"train-form-buckets", "::mlir::ModuleOp"> {
     Example: test/Transforms/Plan/form-buckets.mlir
   }];
   let options = [Option<"bucketSize", "bucket-size", "int64_t", "33554432",
-                        "Bytes of gradients in a bucket, at most if it holds several">,
-                 Option<"separate", "separate", "bool", "false",
-                        "A bucket for each parameter">];
+                        "Bytes of gradients in a bucket, at most if it holds several">];
   let statistics = [Statistic<"numBuckets", "buckets", "Buckets formed">];
 }
 

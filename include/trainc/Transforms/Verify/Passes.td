@@ -19,12 +19,14 @@ def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
     * Form 3: lists hold addresses, views, and launches, GEMMs, copies, flat tensors and
       collectives in the buffer form only; a step's commands write what it trains.
       Commands that the runtime may run at once, which it tells by the bytes of their
-      operands alone, do not conflict: (P1) what stands in the workspace ends within it;
-      (P2) what is read was written through the same address, and nothing over it since, or
-      stands in an arena or input as the list found it; (P3) what a command writes shares
-      no byte with what else it touches; (P4) from the start of a collective to its end
-      nothing writes what it reads or touches what it writes; (P5) what is in flight, at
-      most 32 collectives, is waited for once, in its list or in the next.
+      operands alone, do not conflict: (P1) what stands in the workspace ends within it, and
+      nothing writes to an input; (P2) what is read was written through the same address, and
+      nothing over it since, or stands in an arena or input as the list found it, and all of
+      every output is written; (P3) what a command writes shares no byte with what else it
+      touches; (P4) from the start of a collective to its end nothing writes what it reads or
+      touches what it writes; (P5) what is in flight, at most TRAINC_MAX_IN_FLIGHT
+      collectives, is waited for once, in its list or in the next, at once or in the order of
+      the starts.
     * Form 4 of a processor, before it is LLVM's: no function of several workgroups writes
       to an argument in the same way in all of them.
 
