@@ -11,7 +11,7 @@ import torch
 from ... import dimensions
 from ...emit import Value, broadcast_shape, number
 from ..translate import DTYPES, Translator, Unsupported, rule
-from .masks import band, segments_of, simplified
+from .masks import band, simplified, visible
 from .reductions import bucket_of, safe_softmax, variance
 
 A = torch.ops.aten
@@ -262,10 +262,11 @@ def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dr
     out, (queries, keys) = t.out, (q.shape[-2], k.shape[-2])
     by_definition = dropout_p == 1 or v.shape[-1] != q.shape[-1] or (dropout_p > 0 and not t.trained)
     rank = max(q.rank, k.rank, v.rank, 4 * enable_gqa)
-    given, segments = attn_mask, None
-    if queries == keys and not by_definition and rank in (3, 4) and (found := segments_of(t, _mask_node(t), rank, keys)):
-        segments, given = found
+    given, segments, lines = attn_mask, None, None
+    if queries == keys and not by_definition and rank in (3, 4) and (found := visible(t, _mask_node(t), rank, keys)):
+        segments, given, lines = found
     mask, window = simplified(given, queries, keys, is_causal)
+    mask = mask if lines is None else lines
     q, k, v = (_with_heads(t, x, rank) for x in (q, k, v))
     batch = broadcast_shape(*(x.shape[:-3] for x in (q, k, v)))
     heads = q.shape[-3] if enable_gqa else broadcast_shape(*(x.shape[-3:-2] for x in (q, k, v)))[0]
