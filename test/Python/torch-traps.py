@@ -12,7 +12,6 @@ import sys
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 import tiny  # noqa: E402
@@ -370,39 +369,6 @@ def whole_batches():
                     assert said in str(e), e
 
 
-def checkpointed():
-    """What torch.utils.checkpoint runs is computed again here, too; with use_reentrant=True export would lose its gradients."""
-    class Blocks(nn.Module):
-        def __init__(self, reentrant):
-            super().__init__()
-            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)) for _ in range(3))
-            self.scale, self.reentrant = nn.Parameter(torch.randn(4)), reentrant
-
-        def both(self, x, block):
-            y = block(x)
-            return y * self.scale, y.square().mean()
-
-        def forward(self, x):
-            total = 0
-            for i, block in enumerate(self.blocks):
-                if i == 1:  # one that is kept
-                    y, size = self.both(x, block)
-                else:
-                    y, size = checkpoint(self.both, x, block, use_reentrant=self.reentrant)
-                x, total = x + y, total + size
-            return x.square().mean() + total
-
-    exported = agree(Blocks(False), (torch.randn(5, 4),))
-    assert exported.text.count("train.recompute") == 2, exported.text
-    inside = [line for line in exported.text.splitlines() if line.startswith("    ")]
-    assert sum("nn.matmul" in line or "nn.linear" in line for line in inside) == 4 and not any("train.read" in line for line in inside), inside
-    try:
-        trainc.torch.export(Blocks(True), (torch.randn(5, 4, requires_grad=True),))
-        raise AssertionError("a reentrant checkpoint is not refused")
-    except trainc.UnsupportedError as e:
-        assert "use_reentrant=False" in str(e), e
-
-
 def autocast():
     """What a region casts, and one without inside of it, is cast here, too; precision="autocast" is a region around the loss."""
     class Cast(nn.Module):
@@ -589,7 +555,7 @@ def refused():
 
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, corners, places_on_elements, one_index,
          classes_second, running_statistics, padding, ends_of_integers, bags, in_place, modes, metrics, large_constants, accumulated,
-         whole_batches, checkpointed, autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, converted, refused]
+         whole_batches, autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, converted, refused]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

@@ -26,7 +26,7 @@ from torch import nn
 from torch._decomp import get_decompositions
 from torch.overrides import TorchFunctionMode
 
-from ..errors import UnsupportedError
+from ..errors import UnsupportedError, warn
 from .attributes import Attributes
 from .branches import TORCH, KnownBranches, frames
 from .calls import Call, Known, refuse_aliases, refuse_changing
@@ -176,7 +176,7 @@ def names_of(model: nn.Module, function: Callable[..., Any] | None, batch: Batch
 
 def _own(batch: Any) -> Any:
     """Tensors of their own: export takes one tensor in two places for one input."""
-    return on_tensors(lambda x: x.detach().clone(), batch)
+    return on_tensors(lambda x: x.detach().clone().requires_grad_(x.requires_grad), batch)
 
 
 class Origin(NamedTuple):
@@ -266,8 +266,6 @@ class _Origins(TorchFunctionMode):
             file = frame.f_code.co_filename
             if file == CHECKPOINT and frame.f_code.co_name == "checkpoint":
                 checkpoint = frame
-            elif file == CHECKPOINT and frame.f_code.co_qualname == "CheckpointFunction.forward":
-                raise UnsupportedError("torch.utils.checkpoint with use_reentrant=True: expected use_reentrant=False")
             lines.append((file, frame.f_lineno))
             frame = frame.f_back
         if checkpoint and checkpoint not in self._calls:
@@ -291,11 +289,24 @@ def _ignored(what: str) -> str:
 DERIVATIVES = {"transformers.models.bloom.modeling_bloom.GeLUFunction"}
 
 
+def _reentrant(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
+    """What torch.utils.checkpoint runs with use_reentrant=True: with the gradients of use_reentrant=False if an argument requires one, and
+    without any if none does. Lists and dicts do not count."""
+    has_grad = any(isinstance(x, torch.Tensor) and requires_grad(x) for x in args)
+    if not has_grad:
+        warn("torch.utils.checkpoint with use_reentrant=True, of which no argument requires a gradient: what it runs gets none, as in PyTorch; "
+             f"expected use_reentrant=False{_shown(sys._getframe(2))}")
+    with torch.set_grad_enabled(has_grad):
+        return function(*args)
+
+
 def _without_functions() -> contextlib.AbstractContextManager[None]:
     """Refuses a torch.autograd.Function whose backward would be called; PyTorch's own have the gradients of their forwards."""
     own = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if cls is torch.utils.checkpoint.CheckpointFunction and torch.is_grad_enabled():
+            return _reentrant(*args)
         if not torch.is_grad_enabled() or cls.__module__.startswith("torch.") or f"{cls.__module__}.{cls.__name__}" in DERIVATIVES:
             return own.__get__(None, cls)(*args, **kwargs)
         if any(isinstance(x, torch.Tensor) and requires_grad(x) for x in (*args, *kwargs.values())):
