@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from transformers import DynamicCache
+from transformers.modeling_outputs import CausalLMOutput, CausalLMOutputWithPast
 from transformers.models.fsmt import modeling_fsmt
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
@@ -263,10 +265,15 @@ def shared_memory():
 
 def returned():
     for loss, said in [(lambda m, x, y: (ce(m, x, y), {"name": "abc"}), "name of step is 'abc': expected a tensor or a number"),
-                       (lambda m, x, y: {"loss": ce(m, x, y)}, "the loss of step is {"), (lambda m, x, y: (), "the loss of step is None"),
+                       (lambda m, x, y: {"nll": ce(m, x, y)}, "loss= returns a dict of nll: expected the loss"), (lambda m, x, y: (), "the loss of step is None"),
+                       (lambda m, x, y: CausalLMOutput(logits=m(x)), "loss= returns a CausalLMOutput of logits: expected the loss"),
+                       (lambda m, x, y: ((ce(m, x, y),), x), "the loss of step is a tuple: expected a tensor"),
                        (lambda m, x, y: None, "the loss of step is None")]:
         with refused(Unsupported, said):
             export(loss=loss)
+    for loss in (lambda m, x, y: {"loss": ce(m, x, y), "logits": m(x)},
+                 lambda m, x, y: CausalLMOutputWithPast(ce(m, x, y), m(x), DynamicCache())):
+        assert "aten.linear" in export(loss=loss).report() and "-> (" not in export(loss=loss).text
     for twice in (({"a": x}, {"a": x}), (x, {"output_0": x}), {"a": (x, x), "a_0": x}):
         with refused(Unsupported, "two outputs of step are called", "expected a name for each"):
             export(loss=lambda m, x, y, twice=twice: (ce(m, x, y), *(twice if isinstance(twice, tuple) else [twice])))

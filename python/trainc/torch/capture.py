@@ -139,14 +139,32 @@ class _Entry(nn.Module):
 PREFIX = "model."
 
 
+def _has_entries(result: Any) -> bool:
+    """Whether a result is a dict or an object with a loss in it, as those of transformers are."""
+    return isinstance(result, Mapping) or (hasattr(result, "loss") and not isinstance(result, torch.Tensor))
+
+
+def _entry_loss(result: Any) -> Any:
+    return result.get("loss") if isinstance(result, Mapping) else result.loss
+
+
+def _given_loss(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """What a loss function returns; of a dict or an output of transformers its loss."""
+    result = function(*args, **kwargs)
+    if not _has_entries(result):
+        return result
+    if not isinstance(loss := _entry_loss(result), torch.Tensor):
+        named = ", ".join(map(str, result)) if isinstance(result, Mapping) else "no tensor as its loss"
+        raise UnsupportedError(f"loss= returns a {type(result).__name__} of {named}: expected the loss, a tuple of it and a dict of outputs, or an "
+                               "entry 'loss' (models of transformers have one if the batch has labels)")
+    return loss
+
+
 def loss_of(model: nn.Module, /, *args: Any, **kwargs: Any) -> torch.Tensor:
     """The loss that a model computes itself: its result, the result's `.loss` or entry "loss", or the first of a tuple."""
     result = model(*args, **kwargs)
-    if isinstance(result, Mapping):
-        result = result["loss"] if "loss" in result else None
-    elif hasattr(result, "loss"):
-        result = result.loss
-    elif isinstance(result, tuple | list) and result:
+    result = _entry_loss(result) if _has_entries(result) else result
+    if isinstance(result, tuple | list) and result:
         result = result[0]
     if not isinstance(result, torch.Tensor):
         raise TypeError(f"{type(model).__name__} returns no loss: give `loss=`, a function of the model and the batch")
@@ -470,7 +488,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     if scripted is not None:
         raise UnsupportedError(f"{scripted or 'the model'} is a torch.jit.ScriptModule, which torch.export cannot capture: expected the module that was "
                                "scripted")
-    function = function or loss_of
+    function = loss_of if function is None else functools.partial(_given_loss, function) if trained else function
     function = functools.partial(_autocast, function) if autocast else function
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     entries = (_Entry(model, function, origins) for origins in (None, _Origins(trained, derivatives=True)))

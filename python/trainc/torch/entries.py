@@ -119,7 +119,8 @@ class Entry:
 
     def value(self, label: str, value: Any) -> Value:
         if not isinstance(value, torch.Tensor | Value | Int8 | bool | int | float):
-            raise UnsupportedError(f"{label} of {self.name} is {value!r}: expected a tensor or a number")
+            what = repr(value) if value is None or isinstance(value, str) else f"a {type(value).__name__}"
+            raise UnsupportedError(f"{label} of {self.name} is {what}: expected a tensor or a number")
         try:
             return self.t.value(value)
         except Unsupported as error:

@@ -261,8 +261,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step. uint8 has no
         arithmetic: the model converts it first.
     loss: a function of the model and the batch that returns a scalar, the mean over the batch, or a tuple of it and more
-        tensors, or dicts of them, which are outputs of each call; without, the model's result, its `.loss` or its entry
-        "loss". Or a loss for each example (a vector as long as the batch): the step takes their mean by one more input,
+        tensors, or dicts of them, which are outputs of each call; of a dict or an output of transformers its loss is taken. Without, the
+        model's result, its `.loss` or its entry "loss". Or a loss for each example (a vector as long as the batch): the step takes their mean by one more input,
         `example_weights`, which is ones without, and smaller batches, if no operation mixes examples.
     optimizer: of torch.optim, with its groups and the updates that it has done, or several, as Muon for matrices and AdamW for the
         rest; parameters in none of them are frozen. Without: AdamW with PyTorch's defaults for all that require a gradient.
