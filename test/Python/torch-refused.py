@@ -377,6 +377,27 @@ def arguments():
         assert result.clip_factor == 1 and result.grad_norm > 0
 
 
+def not_a_number():
+    """NaN counts where the step reads it."""
+    def buffered(persistent):
+        m = mlp()
+        m.register_buffer("cache", torch.full((3,), torch.nan), persistent)
+        return m
+
+    for persistent in True, False:
+        export(buffered(persistent))
+        with refused(Unsupported, "cache holds NaN"):
+            export(buffered(persistent), loss=lambda m, x, y: ce(m, x, y) + m.cache.sum())
+    m = mlp()
+    m[0].weight.data[0, 1] = torch.nan
+    with refused(Unsupported, "0.weight holds NaN"):
+        export(m)
+    export(m, loss=lambda m, x, y: m[2].weight.square().mean())
+    m[0].weight.requires_grad_(False)
+    with refused(Unsupported, "0.weight holds NaN"):
+        export(m, frozen="int8")
+
+
 def versions():
     """A PyTorch that is older or newer than those of the tests: a warning, with the range."""
     for version, is_tested in ("2.12.1+cpu", False), (torch.__version__, True), ("2.16.0", False), ("3.0.0a0+git1", False):
@@ -387,7 +408,7 @@ def versions():
         assert is_tested == (wanted not in [str(w.message) for w in said]), (version, said)
 
 
-for test in (functions, caught, batched, hooks, changed_in_place, shared_memory, returned, captured, operations, arguments, versions):
+for test in (functions, caught, batched, hooks, changed_in_place, shared_memory, returned, captured, operations, arguments, not_a_number, versions):
     if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
         continue
     test()

@@ -6,7 +6,7 @@ import functools
 import operator
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -221,12 +221,17 @@ def _refuse_tensors(model: nn.Module, precision: str | None) -> None:
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             raise UnsupportedError(f"{name} has no shape yet: call the model on a batch once, which gives lazy modules their shapes")
-        if tensor.device.type == "cpu" and bool(tensor.isnan().any()):
-            raise UnsupportedError(f"{name} holds NaN: nothing that is trained from there has a value")
         if tensor.device.type != "cpu":
             raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
         if tensor.dtype == torch.float64 and precision == "bf16":
             raise UnsupportedError(f"precision='bf16' of {name}, which is float64: expected float32; use model.float()")
+
+
+def _refuse_nan(model: nn.Module, read: Collection[str]) -> None:
+    """Of what a step reads."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if name in read and bool(tensor.isnan().any()):
+            raise UnsupportedError(f"{name} holds NaN: nothing that is trained from there has a value")
 
 
 def _refuse_shared(model: nn.Module) -> None:
@@ -343,6 +348,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     held: dict[str, Type] = {}
     for entry in entries:
         held |= entry.t.read
+    read = {*held, *(shared.int8 or ())}
+    _refuse_nan(model, {*read, *shared.folded})
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers()), **shared.constants}
     quantized = {key: x for name, (values, scale) in (shared.int8 or {}).items() for key, x in ((f"{name}.int8", values), (f"{name}.scale", scale))}
     tensors |= quantized
@@ -370,7 +377,6 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         raise UnsupportedError(f"changed in place by the forward: {', '.join(wrong)}, which requires a gradient. A step changes what is trained by "
                                "its optimizer alone: use the changed value and leave the parameter (scale.clamp(0, 4), not scale.clamp_(0, 4)); "
                                "what is not trained is a buffer, or has requires_grad_(False)")
-    read = {*held, *(shared.int8 or ())}
     ranks = shared.ranks
     lines = exported.mesh_lines(ranks.mesh) + [g.text for g in groups]
     for name, kept in held.items():
