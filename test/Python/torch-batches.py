@@ -171,7 +171,20 @@ def unread():
                 step(x[:3], y[:3], numbers)
 
 
-for test in (nested, nested_shapes, constants, unread):
+def said():
+    """What of a batch is no input is said, and calls go on to take it."""
+    batch = dict(x=x, y=y, junk=torch.randn(3), none=None, k=3.0, text="a" * 99)
+    exported = trainc.torch.export(model, batch, lambda m, x, y, k, **rest: mse(m, x, y, k), torch.optim.SGD(model.parameters(), 0.0),
+                                   evals={"e": lambda m, x, **rest: m(x)})
+    for words in ("not read: junk", "constant: none = None", "constant: k = 3.0", "constant: text = 'aaa"):
+        assert repr(exported).count(words) == 1 and f"of the example batch, {words}" in exported.report(), exported
+    assert "not read: y" not in repr(exported) and "a" * 40 not in repr(exported)
+    with exported.step(threads=1) as step:
+        same(value(step, **batch), mse(model, x, y, 3))
+        same(value(step, x=x, y=y), mse(model, x, y, 3))
+
+
+for test in (nested, nested_shapes, constants, unread, said):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         test()
         print(f"{test.__name__}: ok", flush=True)

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import operator
 import os
+import reprlib
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,7 +88,14 @@ class Exported(exported.Exported):
 
     def __repr__(self) -> str:
         return (f"<trainc.torch.Exported: {len(self.weights)} tensors, {len(self.frozen)} parameters frozen, {len(self.unused)} unused; "
-                f"{exported.listed_entries(self.inputs)}>")
+                f"{'; '.join([exported.listed_entries(self.inputs), *self._no_inputs()])}>")
+
+    def _no_inputs(self) -> list[str]:
+        """Of what example batches hold: tensors that no entry reads, and constants."""
+        read = {name for its in self.inputs.values() for name in its}
+        leaves = [item for batch in self.batches.values() for item in batch.items()]
+        return list(dict.fromkeys(f"not read: {name}" if value is NO_CONSTANT else f"constant: {name} = {reprlib.repr(value)}" for name, value in leaves
+                                  if value is not NO_CONSTANT or name not in read))
 
     def save(self, path: str | os.PathLike, weights: str | os.PathLike) -> None:
         if self.begun:
@@ -131,11 +139,12 @@ class Exported(exported.Exported):
         return step
 
     def report(self) -> str:
-        """Every operation of the model and what it became, and what is not trained."""
+        """Every operation of the model and what it became, what is not trained, and what of the example batch is no input."""
         lines = [f"{operation:40} {text or '(nothing)'}" for operation, text in self.log]
         lines += [f"not in the module, the loss does not read it: {name}" for name in self.unused]
         lines += [f"frozen, no gradient reaches it: {name}" for name in self.frozen]
         lines += [f"{name} is also {', '.join(others)}" for name, others in self.tied.items()]
+        lines += [f"of the example batch, {said}" for said in self._no_inputs()]
         return "\n".join(lines) + "\n"
 
 
