@@ -340,6 +340,35 @@ def captured():
         trainc.torch.export(Recurrent(), (torch.randn(2, 4, 6),))
 
 
+def questions():
+    """All questions about values are listed, with the operations of one of the graphs that the program has."""
+    def loss(m, x, y):
+        h = m(x)
+        if h.sum() > 0:
+            h = h * 2
+        for _ in range(int(h.abs().max())):
+            h = torch.linalg.matrix_exp(h[:3])
+        if h.mean().item() > 3 or torch.equal(h, h + 1):
+            h = h - 1
+        return h.sum() * float(h.max())
+
+    asked = "if h.sum() > 0", "range(int(h.abs().max()))", "if h.mean().item() > 3", "float(h.max())"
+    with refused(Unsupported, "of Sequential cannot be translated", "depends on the values of tensors", HERE, "aten.linalg_matrix_exp", *asked):
+        export(loss=loss)
+    report = trainc.torch.report(mlp(), (x, y), loss)
+    for line in (*asked, "matrix_exp("):
+        assert sum("NOT TRANSLATED" in said and line in said for said in report.splitlines()) == 1, report
+    assert "aten.linear.default                      %" in report and "aten.tanh.default" in report
+
+    def stopped(m, x, y):
+        if x.sum() > 0 and y.sum() > 0:
+            x = x.numpy()
+        return m(x).sum()
+
+    with refused(Unsupported, "torch.export cannot capture", "if x.sum() > 0", "y.sum() > 0", "x.numpy()"):  # what is behind has no graph
+        export(loss=stopped)
+
+
 def operations():
     """What has no rule, and what fails on the way, in PyTorch on known tensors, too."""
     def unpooled(m, x, y):
@@ -408,7 +437,7 @@ def versions():
         assert is_tested == (wanted not in [str(w.message) for w in said]), (version, said)
 
 
-for test in (functions, caught, batched, hooks, changed_in_place, shared_memory, returned, captured, operations, arguments, not_a_number, versions):
+for test in (functions, caught, batched, hooks, changed_in_place, shared_memory, returned, captured, questions, operations, arguments, not_a_number, versions):
     if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
         continue
     test()

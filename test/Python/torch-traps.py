@@ -540,7 +540,7 @@ def refused():
 
     printed = io.StringIO()
     for kind, *said in [("unknown", "2 operations", "aten.linalg_matrix_exp", "torch-traps.py:", "aten.bincount", "one_hot(x, n).sum(0)"),
-                        ("masked", "depend"), ("branch", "Could not guard on data-dependent", "torch-traps.py:"), ("all", "one floating-point number", "5x4")]:
+                        ("masked", "depend"), ("branch", "depends on the values of tensors", "torch-traps.py:"), ("all", "one floating-point number", "5x4")]:
         with contextlib.redirect_stderr(printed), tiny.refused(trainc.UnsupportedError, *said):
             trainc.torch.export(Model(), (torch.randn(5, 4), kind), lambda m, x, kind: m(x, kind))
     assert printed.getvalue() == "said by the model\n", repr(printed.getvalue())  # torch.export prints its graph

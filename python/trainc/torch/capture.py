@@ -109,12 +109,12 @@ def _replacement(name: str, old: Any, new: Any) -> torch.Tensor:
 class _Entry(nn.Module):
     """The function of an entry as a module, whose parameters are the model's below `model.`."""
 
-    def __init__(self, model: nn.Module, function: Callable[..., Any], origins: _Origins | None = None):
-        """With `origins` it is traced, with derivatives in it."""
+    def __init__(self, model: nn.Module, function: Callable[..., Any], origins: _Origins | None = None, note: Callable[[Any], None] | None = None):
+        """With `origins` it is traced, with derivatives in it; `note` is that of Refusals."""
         super().__init__()
         self.model = model
         self._function = (functools.partial(function, model),)
-        self._origins = origins
+        self._origins, self._note = origins, note
         self.seen = types.SimpleNamespace(lazy=[], unknown=[])  # of the last call; of lists torch.export keeps copies
 
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -123,9 +123,9 @@ class _Entry(nn.Module):
         before = Attributes(self.model, self._function[0])
         function = functools.partial(_storing, self.model, self.seen, self._function[0])
         if self._origins:
-            results = with_derivatives(function, args, kwargs, [*self._origins.modes(), known, Refusals()])
+            results = with_derivatives(function, args, kwargs, [*self._origins.modes(), known, Refusals(self._note)])
         else:
-            with known, Refusals():
+            with known, Refusals(self._note):
                 results = function(*args, **kwargs)
         self.seen.call = Call(before, Attributes(self.model, self._function[0]), known)
         if _draws() != draws:
@@ -234,10 +234,16 @@ def _line_of(lines: Iterable[tuple[str, int]]) -> Origin:
     return _at(*next((x for x in outside if "site-packages" not in x[0]), outside[0] if outside else ("", 0)))
 
 
+def _lines_of(lines: Sequence[tuple[str, int]]) -> tuple[Origin, Origin]:
+    """The same, and the innermost one of either."""
+    return _line_of(lines), _at(*next(_outside(lines), ("", 0)))
+
+
 def _cannot(model: nn.Module, error: Exception, origin: Origin | None = None) -> UnsupportedError:
     """Why PyTorch could not capture a model, with the lines of the user's program and of the library of models."""
     frames = [(f.filename, f.lineno or 0) for f in reversed(traceback.extract_tb(error.__traceback__))]
-    origin, inner = origin or _line_of(frames), _at(*next(_outside(frames), ("", 0)))
+    line, inner = _lines_of(frames)
+    origin = origin or line
     lines = origin.shown() + (inner.shown() if inner != origin else "")
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     why = f"\n    {DATA}" if "DataDependent" in type(error).__name__ or "data-dependent" in said else ""
@@ -297,6 +303,14 @@ def _lines(frame: types.FrameType | None) -> Iterator[tuple[str, int]]:
 
 def _shown(frame: types.FrameType) -> str:
     return _line_of(_lines(frame)).shown()
+
+
+class Question(NamedTuple):
+    """What asked for the value of a tensor, and where: in the user's program, and in the library of models."""
+
+    function: str
+    origin: Origin
+    inner: Origin
 
 
 def _ignored(what: str) -> str:
@@ -482,8 +496,9 @@ def _refuse_two_names(entry: _Entry) -> None:
 
 
 def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, kept: Collection[torch._ops.OpOverload | str],
-            autocast: bool = False, trained: bool = True) -> torch.export.ExportedProgram:
-    """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
+            autocast: bool = False, trained: bool = True, asked: list[Question] | None = None) -> torch.export.ExportedProgram:
+    """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch. With `asked` it goes on
+    behind questions about values, which it adds there: the graph is one of those that the program has."""
     scripted = next((name for name, m in model.named_modules() if isinstance(m, torch.jit.ScriptModule)), None)
     if scripted is not None:
         raise UnsupportedError(f"{scripted or 'the model'} is a torch.jit.ScriptModule, which torch.export cannot capture: expected the module that was "
@@ -491,12 +506,14 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     function = loss_of if function is None else functools.partial(_given_loss, function) if trained else function
     function = functools.partial(_autocast, function) if autocast else function
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
-    entries = (_Entry(model, function, origins) for origins in (None, _Origins(trained, derivatives=True)))
+    note = None if asked is None else lambda function: asked.append(Question(function.__name__, *_lines_of(list(_lines(sys._getframe(2))))))
+    entries = (_Entry(model, function, origins, note) for origins in (None, _Origins(trained, derivatives=True)))
     entry, program = next(((entry, program) for entry in entries if (program := _exported(entry, args, kwargs, trained))), (None, None))
     if not entry or not program:
         raise UnsupportedError("a transform of torch.func cannot be translated: expected grad, vjp, jvp, jacobians, hessian or vmap")
     read = constants_read(program)
-    refuse_changing(entry.seen, program, read, lambda: _exported(entry, args, kwargs, trained))
+    if asked is None:
+        refuse_changing(entry.seen, program, read, lambda: _exported(entry, args, kwargs, trained))
     mend(program, _without_grad, entry.seen.off)
     if is_functional(program, kept):
         _refuse_aliases(entry, read, ())

@@ -1,7 +1,10 @@
 """Entries of a module: the graphs of a step and of evals, all of them captured before one is translated."""
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +19,12 @@ from ..errors import UnsupportedError, warn
 from ..exported import labelled
 from .attributes import Attributes
 from .calls import refuse_aliases
-from .capture import Batch, capture, loss_of, names_of, origin_of
+from .capture import DATA, Batch, capture, loss_of, names_of, origin_of
 from .examples import Examples
 from .graphs import constants_read
 from .parallel import Ranks
-from .translate import RULES, Bytes, Int8, Translator, Unsupported, mutations
+from .refusals import ASKING
+from .translate import RULES, Bytes, Finding, Int8, Translator, Unsupported, mutations
 from .undone import undone
 
 NO_CONSTANT = object()
@@ -93,11 +97,13 @@ class Entry:
     t: Translator = field(init=False)
     results: list[Any] = field(init=False)
     unsigned_outputs: set[str] = field(default_factory=set)
+    asked: list[Finding] = field(default_factory=list)  # if these ask for values, the graph is not the program
 
     def translate(self, model: nn.Module, shared: Shared) -> None:
         folded = _folded(model).difference(shared.changed)
         self.t = Translator(Builder(), shared.names, shared.constants, self.trained, shared.int8, shared.folded, shared.changed)
         self.results = self.t.run(self.program, self.names, folded.__contains__)
+        self.t.findings[:0] = self.asked
 
     def replaced(self) -> list[tuple[str, Any]]:
         """Buffers and parameters that the forward replaces, and by what."""
@@ -140,7 +146,7 @@ def captured(name: str, model: nn.Module, function: Callable[..., Any] | None, b
         items = names_of(model, function, batch)
         whole, dims = shared.ranks.whole(items, batch)
         with undone(model, function or loss_of):
-            program = capture(model, function, whole, RULES, shared.autocast, not evaluated)
+            program, asked = _captured(model, function, whole, RULES, shared.autocast, not evaluated)
     finally:
         for m, mode in modes:
             m.training = mode
@@ -152,7 +158,30 @@ def captured(name: str, model: nn.Module, function: Callable[..., Any] | None, b
         warn(f"changed within torch.utils.checkpoint: {', '.join(recomputed)}. A step changes them once; PyTorch does so again where it computes the "
              "region again for the gradients (running statistics then move two steps)")
     names, leaves = _leaves(program, items)
-    return Entry(name, program, not evaluated, names, items, leaves, dims, _shapes(items, batch))
+    return Entry(name, program, not evaluated, names, items, leaves, dims, _shapes(items, batch), asked=asked)
+
+
+def _captured(model: nn.Module, function: Callable[..., Any] | None, *args: Any) -> tuple[torch.export.ExportedProgram, list[Finding]]:
+    """The graph. If the program asks for values, one of its graphs, to list what else it does, and all that asks for them."""
+    try:
+        return capture(model, function, *args), []
+    except UnsupportedError as error:
+        if not isinstance(error.__cause__, ASKING):
+            raise
+        first, asked = error, []
+    behind = ""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # all of it was said before
+            program = capture(model, function, *args, asked=asked)
+    except UnsupportedError as error:
+        program, behind = None, str(error)
+    findings = [Finding(f"Tensor.{name}", "", origin.file, origin.line, origin.text, ("as above" if i else DATA) + inner.shown() * (inner != origin))
+                for i, (name, origin, inner) in enumerate(dict.fromkeys(asked))]
+    if program is not None and findings:
+        return program, findings
+    listed = [f"  {finding}" for finding in findings[1:]] + [behind] * (behind != str(first))
+    raise UnsupportedError("\n".join([str(first), *listed]), findings) from first.__cause__
 
 
 def _recomputed(program: torch.export.ExportedProgram) -> Iterator[str]:
