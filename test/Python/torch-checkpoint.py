@@ -55,7 +55,8 @@ def with_reentrant():
             assert exported.text.count("train.recompute") == 2 and exported.frozen == frozen, exported.text
             ours = [str(w.message) for w in said if "gets none, as in PyTorch" in str(w.message)]
             assert bool(ours) == bool(frozen) and all("torch-checkpoint.py:" in text for text in ours), ours
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, use_cache=False))
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                                         use_cache=False))
     model.gradient_checkpointing_enable({"use_reentrant": True})
     ids = torch.randint(0, 16, (2, 6))
     assert "train.recompute" in agree(model, (ids,), lambda m, ids: m(ids, labels=ids).loss, bar=2e-6, parameters=1e-3).text

@@ -265,7 +265,8 @@ def shared_memory():
 
 def returned():
     for loss, said in [(lambda m, x, y: (ce(m, x, y), {"name": "abc"}), "name of step is 'abc': expected a tensor or a number"),
-                       (lambda m, x, y: {"nll": ce(m, x, y)}, "loss= returns a dict of nll: expected the loss"), (lambda m, x, y: (), "the loss of step is None"),
+                       (lambda m, x, y: {"nll": ce(m, x, y)}, "loss= returns a dict of nll: expected the loss"),
+                       (lambda m, x, y: (), "the loss of step is None"),
                        (lambda m, x, y: CausalLMOutput(logits=m(x)), "loss= returns a CausalLMOutput of logits: expected the loss"),
                        (lambda m, x, y: ((ce(m, x, y),), x), "the loss of step is a tuple: expected a tensor"),
                        (lambda m, x, y: None, "the loss of step is None")]:
@@ -381,6 +382,48 @@ def operations():
     export(loss=lambda m, x, y: ce(m, x, y) + (m(x)[:3] @ torch.linalg.inv(2 * torch.eye(3))).mean())
 
 
+def alternatives():
+    """An operation without a rule has what is nearest, which is translated."""
+    for loss, *said in [(lambda m, x, y: torch.fft.rfft(m(x)).abs().sum(), "aten._fft_r2c", "cosines"),
+                        (lambda m, x, y: torch.complex(m(x), m(x)).abs().sum(), "aten.complex", "two tensors"),
+                        (lambda m, x, y: torch.linalg.eigh(m(x).T @ m(x))[0].sum(), "aten._linalg_eigh", "outside of the step"),
+                        (lambda m, x, y: torch.linalg.svdvals(m(x)).sum(), "aten._linalg_svd", "spectral_norm"),
+                        (lambda m, x, y: torch.linalg.qr(m(x))[1].sum(), "aten.linalg_qr", "torch.linalg.cholesky(x.mT @ x).mT"),
+                        (lambda m, x, y: torch.quantize_per_tensor(m(x).float(), 0.1, 0, torch.qint8).dequantize().sum(),
+                         "quantize_per_tensor", "round()"),
+                        (lambda m, x, y: F.embedding(y, m[0].weight, max_norm=1.0).sum(), "embedding_renorm", "leave max_norm out"),
+                        (lambda m, x, y: torch.histogram(m(x), 4)[0].sum(), "aten.histogram", "bucketize"),
+                        (lambda m, x, y: m(x).unique().sum(), "aten._unique2", "one_hot(x, n).amax(0)")]:
+        with refused(Unsupported, HERE, "no rule", *said):
+            export(loss=loss)
+
+    def nearest(m, x, y):
+        h, n, w = m(x), torch.arange(3.0), m[0].weight
+        angles = 2 * torch.pi / 3 * n[:, None] * n
+        r = torch.linalg.cholesky(h.mT @ h).mT
+        rows = F.embedding(y, w * (1.0 / w.norm(dim=1, keepdim=True).clamp(min=1.0)))
+        counts = F.one_hot(torch.bucketize(h.detach(), torch.tensor([0.0, 1.0])), 3)
+        return ((h @ angles.cos()).square() + (h @ angles.sin()).square()).sum() + r.sum() + (h @ torch.linalg.inv(r)).square().mean() + (
+            rows.sum() + (h + (0.1 * (h / 0.1).round().clamp(-8, 7) - h).detach()).square().mean() + (counts.sum(0) * counts.amax(0)).sum())
+
+    agree(mlp(), (x, y), nearest, bar=1e-7, parameters=1e-5)
+
+
+def batches():
+    """What is no tensor on the CPU, and modules that are quantized."""
+    for given, *said in [(x.to("meta"), "on device meta", "on the CPU"), (x.numpy(), "numpy.ndarray", "torch.from_numpy(x)"),
+                         (x.numpy()[0, 0], "numpy.float64", "torch.tensor(x)"), (x.to_sparse(), "torch.sparse_coo", "x.to_dense()"),
+                         (torch.quantize_per_tensor(x.float(), 0.1, 0, torch.qint8), "quantized", "dequantized"),
+                         (torch.nested.nested_tensor([x[0], x[1]], layout=torch.jagged), "nested", "padded")]:
+        with refused(Unsupported, "x of the example batch is", *said):
+            export(batch=(given, y))
+        with refused(Unsupported, "b_0 of the example batch is", *said[:1]):
+            export(batch=([given, y],), loss=lambda m, b: ce(m, *b))
+    m = nn.Sequential(torch.ao.quantization.quantize_dynamic(mlp().float(), {nn.Linear}), nn.Linear(3, 3).float())
+    with refused(Unsupported, "0.0 is quantized, a Linear", "frozen='int8'"):
+        export(m, batch=(x.float(), y))
+
+
 def arguments():
     plateau, other = torch.optim.lr_scheduler.ReduceLROnPlateau, torch.optim.SGD(mlp().parameters(), 0.7)
     m = mlp()
@@ -437,7 +480,8 @@ def versions():
         assert is_tested == (wanted not in [str(w.message) for w in said]), (version, said)
 
 
-for test in (functions, caught, batched, hooks, changed_in_place, shared_memory, returned, captured, questions, operations, arguments, not_a_number, versions):
+for test in (functions, caught, batched, hooks, changed_in_place, shared_memory, returned, captured, questions, operations,
+             alternatives, batches, arguments, not_a_number, versions):
     if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
         continue
     test()

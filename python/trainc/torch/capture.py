@@ -212,6 +212,7 @@ class Origin(NamedTuple):
 
 
 OURS = TORCH, *(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (concurrent.futures, __import__("trainc")))
+QUANTIZED = re.compile(r"torch\.(ao\.)?nn\.(\w+\.)*quantized\b")
 CHECKPOINT = torch.utils.checkpoint.__file__
 # Their functions stand between a call of torch.manual_seed or fork_rng and the generator.
 AROUND_SEEDS = {torch.random.__file__, contextlib.__file__, os.path.join(TORCH, "_compile.py"), os.path.join(TORCH, "_dynamo", "eval_frame.py")}
@@ -503,6 +504,9 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     if scripted is not None:
         raise UnsupportedError(f"{scripted or 'the model'} is a torch.jit.ScriptModule, which torch.export cannot capture: expected the module that was "
                                "scripted")
+    if found := next(((name, type(m)) for name, m in model.named_modules() if QUANTIZED.match(type(m).__module__)), None):
+        raise UnsupportedError(f"{found[0] or 'the model'} is quantized, a {found[1].__name__}: expected the module that it was made of; frozen "
+                               "weights are stored in 8 bits by frozen='int8'")
     function = loss_of if function is None else functools.partial(_given_loss, function) if trained else function
     function = functools.partial(_autocast, function) if autocast else function
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})

@@ -75,6 +75,25 @@ def _shapes(items: Sequence[str], batch: Batch) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def _refuse_leaves(items: Sequence[str], batch: Batch) -> None:
+    """What no tensor of a step can be made of."""
+    def check(name: str, leaf: Any) -> None:
+        if (kind := type(leaf)).__module__.partition(".")[0] == "numpy":
+            made = "torch.from_numpy" if kind.__name__ == "ndarray" else "torch.tensor"
+            raise UnsupportedError(f"{name} of the example batch is a numpy.{kind.__name__}: expected a tensor, {made}({name})")
+        if not isinstance(leaf, torch.Tensor):
+            return
+        what, made = next((wrong for is_wrong, *wrong in (
+            (leaf.is_nested, "a nested tensor", "padded, and its lengths or a mask"), (leaf.is_quantized, "a quantized tensor", "dequantized"),
+            (leaf.layout is not torch.strided, f"a tensor of layout {leaf.layout}", f"{name}.to_dense()"),
+            (leaf.device.type != "cpu", f"on device {leaf.device}", f"on the CPU, {name}.cpu()")) if is_wrong), ("", ""))
+        if what:
+            raise UnsupportedError(f"{name} of the example batch is {what}: expected it {made}")
+
+    for name, item in batch.items() if isinstance(batch, Mapping) else zip(items, batch):
+        mapped(item, name, check)
+
+
 def _folded(model: nn.Module) -> set[str]:
     """Buffers whose values may be computed with, unless an entry changes them: those outside of the state dict, and integers and masks."""
     persistent = set(model.state_dict(keep_vars=True))
@@ -144,6 +163,7 @@ def captured(name: str, model: nn.Module, function: Callable[..., Any] | None, b
             m.training = False
     try:
         items = names_of(model, function, batch)
+        _refuse_leaves(items, batch)
         whole, dims = shared.ranks.whole(items, batch)
         with undone(model, function or loss_of):
             program, asked = _captured(model, function, whole, RULES, shared.autocast, not evaluated)

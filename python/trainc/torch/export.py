@@ -94,8 +94,9 @@ class Exported(exported.Exported):
         """Of what example batches hold: tensors that no entry reads, and constants."""
         read = {name for its in self.inputs.values() for name in its}
         leaves = [item for batch in self.batches.values() for item in batch.items()]
-        return list(dict.fromkeys(f"not read: {name}" if value is NO_CONSTANT else f"constant: {name} = {reprlib.repr(value)}" for name, value in leaves
-                                  if value is not NO_CONSTANT or name not in read))
+        unread = [f"not read: {name}" for name, value in leaves if value is NO_CONSTANT and name not in read]
+        constants = [f"constant: {name} = {reprlib.repr(value)}" for name, value in leaves if value is not NO_CONSTANT]
+        return list(dict.fromkeys(unread + constants))
 
     def save(self, path: str | os.PathLike, weights: str | os.PathLike) -> None:
         if self.begun:
@@ -276,8 +277,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         arithmetic: the model converts it first.
     loss: a function of the model and the batch that returns a scalar, the mean over the batch, or a tuple of it and more
         tensors, or dicts of them, which are outputs of each call; of a dict or an output of transformers its loss is taken. Without, the
-        model's result, its `.loss` or its entry "loss". Or a loss for each example (a vector as long as the batch): the step takes their mean by one more input,
-        `example_weights`, which is ones without, and smaller batches, if no operation mixes examples.
+        model's result, its `.loss` or its entry "loss". Or a loss for each example (a vector as long as the batch): the step takes
+        their mean by one more input, `example_weights`, which is ones without, and smaller batches, if no operation mixes examples.
     optimizer: of torch.optim, with its groups and the updates that it has done, or several, as Muon for matrices and AdamW for the
         rest; parameters in none of them are frozen. Without: AdamW with PyTorch's defaults for all that require a gradient.
     scheduler: of torch.optim.lr_scheduler, of this optimizer, or one for each, or None; stepped once per update: it counts the

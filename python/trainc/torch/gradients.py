@@ -111,26 +111,26 @@ class Gradients(TorchFunctionMode):
 
     def _reads_written(self, function: Any, given: Any, result: Any) -> bool:
         """Whether a result, which is no view, would have the gradient of what was written to what was cut."""
-        memory = {storage._cdata for x in tensors_in(given) if self._carries(x) and (storage := _storage(x))}
+        memory = {storage._cdata for x in tensors_in(given) if self._carries(x) and (storage := _storage(x)) is not None}
         return bool(memory) and function not in CUTS and any(
-            x.is_floating_point() and not ((storage := _storage(x)) and storage._cdata in memory) for x in tensors_in(result))
+            x.is_floating_point() and not ((storage := _storage(x)) is not None and storage._cdata in memory) for x in tensors_in(result))
 
     def _note_cut(self, function: Any, first: Any, result: Any) -> None:
         cut = _Cut() if function in CUTS else self._cuts[id(first)][1] if id(first) in self._cuts else None
         memory = _storage(first) if cut else None
         for x in tensors_in(result) if memory else ():
-            if (storage := _storage(x)) and storage._cdata == memory._cdata:
+            if (storage := _storage(x)) is not None and storage._cdata == memory._cdata:
                 self._cuts[id(x)] = x, cut
 
     def _note(self, x: torch.Tensor) -> torch.Tensor:
-        if self._trained and requires_grad(x) and (storage := _storage(x)):
+        if self._trained and requires_grad(x) and (storage := _storage(x)) is not None:
             self._memory[storage._cdata] = storage
         return x
 
     def _note_made(self, function: Any, given: Any, result: Any) -> None:
         for x in tensors_in(result) if function not in SHARE else ():
-            if not isinstance(_unwrapped(x), FakeTensor) and (storage := _storage(x)):
-                if storage._cdata not in {s._cdata for g in tensors_in(given) if (s := _storage(g))}:
+            if not isinstance(_unwrapped(x), FakeTensor) and (storage := _storage(x)) is not None:
+                if storage._cdata not in {s._cdata for g in tensors_in(given) if (s := _storage(g)) is not None}:
                     self._made[storage._cdata] = storage
 
     def _refused(self, function: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
@@ -142,10 +142,10 @@ class Gradients(TorchFunctionMode):
 
     def _refused_change(self, function: Any, x: torch.Tensor) -> str | None:
         storage = _storage(x)
-        if not isinstance(_unwrapped(x), FakeTensor) and not (storage and storage._cdata in self._made):
+        if not isinstance(_unwrapped(x), FakeTensor) and not (storage is not None and storage._cdata in self._made):
             return (f"a tensor of shape {list(x.shape)} that is no buffer of the model changes in place in each call: the step would keep the value "
                     f"of the export; expected {A_BUFFER}")
-        if storage and storage._cdata in self._memory and not (torch.is_grad_enabled() and requires_grad(x)):
+        if storage is not None and storage._cdata in self._memory and not (torch.is_grad_enabled() and requires_grad(x)):
             return (f"{function.__name__} changes a tensor past its gradient (under no_grad, of .detach() or of .data): expected "
                     "x + (changed - x).detach(), which has the gradient of x")
         return None

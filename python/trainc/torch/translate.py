@@ -406,7 +406,24 @@ MOVES = {_A.view.default, _A.reshape.default, _A.permute.default, _A.transpose.i
          _A.movedim.int, _A.detach.default, _A.cat.default, _A.stack.default, _A.gather.default, _A.index_select.default}
 # What takes numbers modulo 256 to it.
 CONVERSIONS = {_A.to.dtype, _A.to.dtype_layout, _A.to.device, _A._to_copy.default, _A.type_as.default}
-HINTS = {"bincount": ": use torch.nn.functional.one_hot(x, n).sum(0)"}
+# Of operations without a rule what is nearest.
+_SPECTRUM = ": compute it outside of the step and pass it as an input; for a spectral norm torch.nn.utils.parametrizations.spectral_norm"
+_FOURIER = ": no complex numbers; multiply by a matrix of cosines and by one of sines, which are buffers"
+_COMPLEX = ": keep the real and the imaginary part as two tensors"
+_QUANTIZED = ": no quantized tensors; use x + (s * (x / s).round().clamp(low, high) - x).detach()"
+HINTS = {
+    "bincount": ": use torch.nn.functional.one_hot(x, n).sum(0)",
+    "histogram": ": use torch.nn.functional.one_hot(torch.bucketize(x, edges), n).sum(0)",
+    **dict.fromkeys(("_unique2", "unique_dim", "unique_consecutive"), ": use torch.nn.functional.one_hot(x, n).amax(0), which are of n values"),
+    **dict.fromkeys(("_fft_r2c", "_fft_c2c", "_fft_c2r"), _FOURIER),
+    **dict.fromkeys(("complex", "polar", "view_as_complex", "view_as_real"), _COMPLEX),
+    **dict.fromkeys(("_linalg_eigh", "linalg_eig", "_linalg_eigvals", "_linalg_svd"), _SPECTRUM),
+    "linalg_qr": ": of a matrix of full rank R is torch.linalg.cholesky(x.mT @ x).mT and Q is x @ torch.linalg.inv(R), but for signs",
+    "linalg_lu": ": use torch.linalg.solve, inv, det or cholesky",
+    "linalg_matrix_exp": ": use the Taylor series of x / 2**n, squared n times",
+    "embedding_renorm": ": leave max_norm out and read of w * (max_norm / w.norm(dim=1, keepdim=True).clamp(min=max_norm))",
+    **dict.fromkeys(("quantize_per_tensor", "quantize_per_channel", "dequantize", "fake_quantize_per_tensor_affine_cachemask",
+                     "fake_quantize_per_channel_affine_cachemask"), _QUANTIZED)}
 
 
 def _any(arguments: Any, holds: Callable[[Any], bool]) -> bool:
