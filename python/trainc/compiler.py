@@ -33,7 +33,7 @@ def compile(source: Any, output: str | os.PathLike | None = None, *, target: str
     """Compiles a module to a shared library, and writes a C header beside it. Returns the library's path.
 
     source: what docs/Language.md describes: a path, text (it has a line break), or an object with `.text`, such as
-        what `trainc.torch.export` returns.
+        what `trainc.torch.export` returns; `.words`, if it has some, are its own for phrases of the diagnostics.
     output: where to; without, NAME.so of NAME.mlir, or step.so of text, in the working directory.
     target: "cpu" (default), "cuda", or both.
     target_cpu: "native" (default), "x86-64-v3", "x86-64-v4", "neoverse-n1", ...
@@ -83,6 +83,8 @@ def compile(source: Any, output: str | os.PathLike | None = None, *, target: str
     done = subprocess.run([*command, "-o", output], input=text, stdin=subprocess.DEVNULL if text is None else None,
                           capture_output=True, env=program_environment())
     said = (done.stderr + done.stdout).decode(errors="replace")
+    for phrase, own in getattr(source, "words", {}).items():
+        said = said.replace(phrase, own)
     if done.returncode < 0:
         raise CompileError(f"{said}\nthe compiler was ended by signal {-done.returncode}")
     if done.returncode:

@@ -153,5 +153,5 @@ def clauses_of(norm: float | None, value: float | None, accumulate: int, precisi
     clauses += f" accumulate({accumulate})" if accumulate != 1 else ""
     if precision not in (None, *precisions):
         raise UnsupportedError(f"precision {precision!r}: expected {', '.join(['None', *map(repr, precisions[:-1])])} or {precisions[-1]!r}")
-    # Sums of two activations stay in f32, as where front ends promote them: a residual stream in bf16 loses what layers add to it.
-    return clauses + (' precision(compute = bf16, keep_f32 = ["nn.add", "nn.embedding"])' if precision == "bf16" else "")
+    # Sums of two activations stay in f32, as where front ends promote them: a residual stream in 16 bits loses what layers add to it.
+    return clauses + (f' precision(compute = {precision}, keep_f32 = ["nn.add", "nn.embedding"])' if precision in ("bf16", "f16") else "")

@@ -9,7 +9,7 @@ import reprlib
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ from .hooks import refuse_hooks
 from .moments import Begun, Moments, MomentsByStep, SeveralMoments, each_of, moments_of
 from .optim import groups_of, refuse_twice
 from .parallel import Ranks, ranks_of
+from .scalers import scaler_of
 from .translate import DTYPES, Finding, bytes_of, mutations
 
 TESTED = (2, 13), (2, 15)  # the oldest and the newest version of torch
@@ -47,6 +48,7 @@ class Trains:
     clip_grad_value: float | None = None
     accumulate: int = 1
     shapes: Sequence[Batch] = ()
+    scaler: torch.amp.GradScaler | float | None = None
 
 
 @dataclass(repr=False)
@@ -82,6 +84,7 @@ class Exported(exported.Exported):
     examples: dict[str, Examples] = field(default_factory=dict)
     shapes: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     unsigned_outputs: dict[str, set[str]] = field(default_factory=dict)
+    words: ClassVar[dict[str, str]] = {"expected loss_scale(...)": 'expected scaler=torch.amp.GradScaler("cpu") or a number'}
 
     def __post_init__(self) -> None:
         self._checksums = {name: zlib.crc32(_memory(x)) for name, x in self.weights.items() if name in self.frozen}
@@ -233,8 +236,8 @@ def _refuse_tensors(model: nn.Module, precision: str | None) -> None:
             raise UnsupportedError(f"{name} has no shape yet: call the model on a batch once, which gives lazy modules their shapes")
         if tensor.device.type != "cpu":
             raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
-        if tensor.dtype == torch.float64 and precision == "bf16":
-            raise UnsupportedError(f"precision='bf16' of {name}, which is float64: expected float32; use model.float()")
+        if tensor.dtype == torch.float64 and precision in ("bf16", "f16"):
+            raise UnsupportedError(f"precision={precision!r} of {name}, which is float64: expected float32; use model.float()")
 
 
 def _refuse_nan(model: nn.Module, read: Collection[str]) -> None:
@@ -268,7 +271,7 @@ def _refuse(findings: Sequence[Finding], what: str) -> None:
 def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[..., Any] | None = None,
            optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None, *, scheduler: Any = None,
            clip_grad_norm: float | None = None, clip_grad_value: float | None = None, accumulate: int = 1, precision: str | None = None,
-           shapes: Sequence[Batch] = (), trains: Mapping[str, Trains] | None = None, evals: Mapping[str, Any] | None = None,
+           scaler: torch.amp.GradScaler | float | None = None, shapes: Sequence[Batch] = (), trains: Mapping[str, Trains] | None = None, evals: Mapping[str, Any] | None = None,
            mesh: Mapping[str, int] | None = None, frozen: str | None = None, parallel: Mapping[str, str] | str | None = None,
            batch_dims: Mapping[str, int | None] | None = None) -> Exported:
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
@@ -285,9 +288,11 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         step's updates.
     clip_grad_norm, clip_grad_value: as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ before each update.
     accumulate: micro-batches per update; losses are averaged.
-    precision: "bf16" computes products, attention and convolutions in bf16, sums, embeddings, CTC, linear interpolation and linear
-        algebra in f32, and what else there is in the type of what it reads; "autocast" casts as torch.autocast("cpu", torch.bfloat16)
+    precision: "bf16" and "f16" compute products, attention and convolutions in this type, sums, embeddings, CTC, linear interpolation and
+        linear algebra in f32, and what else there is in the type of what it reads; "autocast" casts as torch.autocast("cpu", torch.bfloat16)
         around the loss; None as the model is, with the autocast regions that it has.
+    scaler: the loss scale: a torch.amp.GradScaler, with the scale and the numbers that it has, or a number, which stays. One that is not
+        enabled is none.
     frozen: "int8" stores the weights of linear layers that require no gradient in 8 bits: row o is scale[o] = max |w[o]| / 127 times
         w[o] / scale[o], rounded half to even. Products widen them one layer at a time. In the step they are NAME.int8 and
         NAME.scale.
@@ -312,7 +317,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     _refuse_tensors(model, precision)
     if frozen not in (None, "int8"):
         raise UnsupportedError(f"frozen {frozen!r}: expected None or 'int8'")
-    alone = Trains(example_batch, loss, optimizer, scheduler, clip_grad_norm, clip_grad_value, accumulate, shapes)
+    alone = Trains(example_batch, loss, optimizer, scheduler, clip_grad_norm, clip_grad_value, accumulate, shapes, scaler)
     if bool(trains) == (example_batch is not None) or (trains and alone != Trains(None)):
         raise UnsupportedError("expected an example batch, or trains= and none of the arguments that its steps have")
     for name, one in (trains or {}).items():
@@ -330,7 +335,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     steps: dict[str, list[Entry]] = {}  # those that train the same
     clauses: dict[str, str] = {}
     for kind, one in (trains or {"step": alone}).items():
-        clauses[kind] = exported.clauses_of(one.clip_grad_norm, one.clip_grad_value, one.accumulate, precision, ("bf16", "autocast"))
+        clauses[kind] = exported.clauses_of(one.clip_grad_norm, one.clip_grad_value, one.accumulate, precision, ("bf16", "f16", "autocast"))
+        clauses[kind] += scale.text if (scale := scaler_of(one.scaler)) else ""
         batches = enumerate([one.example_batch, *one.shapes])
         steps[kind] = [captured(f"{kind}_{i}" if i else kind, model, one.loss, batch, shared) for i, batch in batches]
     entries = [step for some in steps.values() for step in some]
