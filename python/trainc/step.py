@@ -20,6 +20,7 @@ from ._trainer import Comm, Trainer, shape_of
 from .errors import InvalidArgumentError, MismatchError, NotFoundError, warn
 
 _FLOATS = DTYPES[:4]  # the runtime converts these into each other
+EMA = "ema"  # the state that is a moving average of a parameter
 
 
 class LoadResult(NamedTuple):
@@ -278,13 +279,20 @@ class Step:
 
     # Parameters and buffers.
 
-    def state_dict(self, as_torch: bool = False) -> dict:
-        """Copies of all parameters and buffers by name: NumPy arrays, or torch tensors.
+    def state_dict(self, as_torch: bool = False, ema: bool = False) -> dict:
+        """Copies of all parameters and buffers by name: NumPy arrays, or torch tensors; with `ema` the moving averages of the parameters
+        that have one.
 
         With several ranks all of them call it, and get whole tensors.
         """
+        tensors = self._tensors
+        if ema:
+            averages = {name: i for (role, name, state), i in self._trainer.tensors.items() if role == "state" and state == EMA}
+            if not averages:
+                raise NotFoundError(f"{self.path} has no moving averages of parameters: expected a module with ema")
+            tensors = tensors | averages
         with self._trainer.lock:
-            return {name: self._read(i, as_torch) for name, i in self._tensors.items()}
+            return {name: self._read(i, as_torch) for name, i in tensors.items()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
         """Copies arrays or tensors into parameters and buffers of their names; optimizer states stay, but for averages before any update.
@@ -314,7 +322,7 @@ class Step:
             self._agree("the state dict", list(views.values()))
             begins = not any(self._scalar(full) for full in self._scalars if f".{full}".endswith(".update"))
             for name, i in self._tensors.items():
-                average = self._trainer.tensors.get(("state", name, "ema")) if begins else None
+                average = self._trainer.tensors.get(("state", name, EMA)) if begins else None
                 for index in (i, average):
                     if i in views and index is not None:
                         self._write(index, views[i])

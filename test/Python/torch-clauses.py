@@ -1,6 +1,6 @@
 # REQUIRES: torch
 # RUN: %venv_torch %s
-"""What a step does to gradients and parameters beside its optimizer: loss scales, by the rule of GradScaler and static."""
+"""What a step does to gradients and parameters beside its optimizer: loss scales, by the rule of GradScaler and static; moving averages."""
 import copy
 import math
 import os
@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.amp import GradScaler
 from torch.optim import SGD, AdamW
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import mlp, trainc  # noqa: E402
@@ -104,7 +105,70 @@ def half_precision():
     assert len(said["f16", False]) == 1 and 'expected scaler=torch.amp.GradScaler("cpu") or a number' in said["f16", False][0], said
 
 
-for test in (rule_of_grad_scaler, static_scales, scales_of_several_steps, half_precision):
+def averages():
+    """AveragedModel begins with the parameters that its first update_parameters() sees: here those before training."""
+    m = torch.nn.Sequential(torch.nn.BatchNorm1d(6), *mlp()).double()
+    m[0].bias.requires_grad_(False)
+    theirs = copy.deepcopy(m)
+    averaged = AveragedModel(theirs, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    averaged.update_parameters(theirs)
+    for make in (lambda p: AdamW(p, 1e-2), lambda p: SGD(p, 0.1, maximize=True)):  # a named optimizer and a region
+        optimizer = make([p for p in theirs.parameters() if p.requires_grad])
+        exported = export(m, make([p for p in m.parameters() if p.requires_grad]), ema=0.9, evals={"now": lambda m, x, y: m(x)},
+                          ema_evals={"averaged": lambda m, x, y: m(x)})
+        with exported.step(threads=1) as step:
+            step.load_state_dict(theirs.state_dict())
+            for name, p in averaged.module.named_parameters():
+                if p.requires_grad:
+                    step.write(name, p, "ema")
+            for batch in batches:
+                optimizer.zero_grad()
+                loss(theirs, *batch).backward()
+                optimizer.step()
+                averaged.update_parameters(theirs)
+                step(*batch)
+            got = step.state_dict(as_torch=True, ema=True)
+            assert step.optimizer_states() and not got["0.weight"].equal(step.state_dict(as_torch=True)["0.weight"])
+            for name, value in got.items():
+                torch.testing.assert_close(value, averaged.module.state_dict()[name], rtol=1e-10, atol=1e-12)
+            for name, reference in ("now", theirs), ("averaged", averaged):
+                torch.testing.assert_close(step.eval(name, *batches[0])[name], reference.eval()(batches[0][0]), rtol=1e-10, atol=1e-12)
+                reference.train()
+            # An optimizer's state is without averages.
+            step.load_torch_optimizer(optimizer.state_dict())
+            torch.testing.assert_close(step.torch_optimizer()["state"], optimizer.state_dict()["state"], rtol=1e-10, atol=1e-12)
+            assert step.read("0.weight", "ema").tolist() == got["0.weight"].tolist()
+
+
+def averages_that_are_not_there():
+    m = mlp().double()
+    optimizer = SGD(m.parameters(), 0.1)
+    for wrong in -0.1, 1.5, math.nan, "0.9", True:
+        with refused(trainc.UnsupportedError, f"ema is {wrong!r}: expected a decay between 0 and 1"):
+            export(m, optimizer, ema=wrong)
+    evals = {"logits": lambda m, x, y: m(x)}
+    with refused(trainc.UnsupportedError, "ema_evals without ema"):
+        export(m, optimizer, ema_evals=evals)
+    with refused(trainc.UnsupportedError, "evals and ema_evals both have logits"):
+        export(m, optimizer, ema=0.9, evals=evals, ema_evals=evals)
+    with export(m, optimizer).step(threads=1) as step, refused(trainc.NotFoundError, "no moving averages"):
+        step.state_dict(ema=True)
+    # Of several steps the one that has an average: those that others train are as they are.
+    m = torch.nn.ModuleDict(dict(a=mlp(), b=mlp())).double()
+    trains = {name: trainc.torch.Trains(batches[0], lambda m, x, y, name=name: loss(m[name], x, y), SGD(m[name].parameters(), 0.1), ema=ema)
+              for name, ema in (("a", 0.5), ("b", None))}
+    both = {"both": (lambda m, x: (m["a"](x), m["b"](x)), batches[0][:1])}
+    with trainc.torch.export(m, trains=trains, ema_evals=both).step(threads=1) as step:
+        for name in "a", "b":
+            step.train(name, *batches[0])
+        now, averaged = step.state_dict(as_torch=True), step.state_dict(as_torch=True, ema=True)
+        assert {name[0] for name in now if not now[name].equal(averaged[name])} == {"a"}
+        m.load_state_dict(averaged)
+        for got, wanted in zip(step.eval("both", batches[0][0]).values(), (m["a"], m["b"])):
+            torch.testing.assert_close(got, wanted(batches[0][0]), rtol=1e-10, atol=1e-12)
+
+
+for test in (rule_of_grad_scaler, static_scales, scales_of_several_steps, half_precision, averages, averages_that_are_not_there):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         test()
         print(f"{test.__name__}: ok", flush=True)

@@ -49,6 +49,7 @@ class Trains:
     accumulate: int = 1
     shapes: Sequence[Batch] = ()
     scaler: torch.amp.GradScaler | float | None = None
+    ema: float | None = None
 
 
 @dataclass(repr=False)
@@ -271,7 +272,8 @@ def _refuse(findings: Sequence[Finding], what: str) -> None:
 def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[..., Any] | None = None,
            optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None, *, scheduler: Any = None,
            clip_grad_norm: float | None = None, clip_grad_value: float | None = None, accumulate: int = 1, precision: str | None = None,
-           scaler: torch.amp.GradScaler | float | None = None, shapes: Sequence[Batch] = (), trains: Mapping[str, Trains] | None = None, evals: Mapping[str, Any] | None = None,
+           scaler: torch.amp.GradScaler | float | None = None, ema: float | None = None, shapes: Sequence[Batch] = (),
+           trains: Mapping[str, Trains] | None = None, evals: Mapping[str, Any] | None = None, ema_evals: Mapping[str, Any] | None = None,
            mesh: Mapping[str, int] | None = None, frozen: str | None = None, parallel: Mapping[str, str] | str | None = None,
            batch_dims: Mapping[str, int | None] | None = None) -> Exported:
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
@@ -293,6 +295,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         around the loss; None as the model is, with the autocast regions that it has.
     scaler: the loss scale: a torch.amp.GradScaler, with the scale and the numbers that it has, or a number, which stays. One that is not
         enabled is none.
+    ema: the decay of a moving average of each trained parameter, which begins at its value at the export.
     frozen: "int8" stores the weights of linear layers that require no gradient in 8 bits: row o is scale[o] = max |w[o]| / 127 times
         w[o] / scale[o], rounded half to even. Products widen them one layer at a time. In the step they are NAME.int8 and
         NAME.scale.
@@ -302,6 +305,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         counters and windows of their own. To the others these are frozen. `Step.train(name, ...)` calls one.
     evals: name -> function of the model and `example_batch`, or a pair of a function and a batch; exported in eval
         mode: `training` is False in all modules, without a call of eval(). It returns a tensor, a tuple, or a dict of names.
+    ema_evals: the same with the moving averages in place of the parameters that have one.
 
     mesh: the ranks, {"data": 2, "model": 2}. Batches are those of one rank: with "data" or "host" all ranks' are trained as one
         batch, in the order of ranks.
@@ -317,7 +321,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     _refuse_tensors(model, precision)
     if frozen not in (None, "int8"):
         raise UnsupportedError(f"frozen {frozen!r}: expected None or 'int8'")
-    alone = Trains(example_batch, loss, optimizer, scheduler, clip_grad_norm, clip_grad_value, accumulate, shapes, scaler)
+    alone = Trains(example_batch, loss, optimizer, scheduler, clip_grad_norm, clip_grad_value, accumulate, shapes, scaler, ema)
     if bool(trains) == (example_batch is not None) or (trains and alone != Trains(None)):
         raise UnsupportedError("expected an example batch, or trains= and none of the arguments that its steps have")
     for name, one in (trains or {}).items():
@@ -342,7 +346,12 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     entries = [step for some in steps.values() for step in some]
     if len({e.name for e in entries}) < len(entries):
         raise UnsupportedError(f"two steps of one name among {', '.join(e.name for e in entries)}")
-    for name, given in (evals or {}).items():
+    averaged = set(ema_evals or {})
+    if averaged and all(one.ema is None for one in (trains or {"step": alone}).values()):
+        raise UnsupportedError("ema_evals without ema: expected the decay of the averages")
+    if both := sorted(averaged.intersection(evals or {})):
+        raise UnsupportedError(f"evals and ema_evals both have {', '.join(both)}: expected names of their own")
+    for name, given in {**(evals or {}), **(ema_evals or {})}.items():
         function, batch = given if isinstance(given, tuple) else (given, example_batch)
         if name in (e.name for e in entries):
             raise UnsupportedError(f"an eval is called {name}, as a step is: expected another name")
@@ -375,7 +384,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     for kind, one in (trains or {"step": alone}).items():
         taken = {*held, *(e.name for e in entries), *(g.name for g in groups)}
         trained = _trained_by(steps[kind], names, {name for name, p in parameters.items() if p.requires_grad})
-        made = groups_of(one.optimizer, one.scheduler, by_id, taken, f"{kind}." if trains else "")
+        made = groups_of(one.optimizer, one.scheduler, by_id, taken, f"{kind}." if trains else "", one.ema)
         own = [g for g in made if trained.intersection(g.parameters)]
         if not own:
             raise UnsupportedError(f"nothing is trained{f' by {kind}' if trains else ''}: the loss has no gradient for any parameter of the "
@@ -406,7 +415,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         labelled = entry.outputs(entry.result(), entry.name)
         labels, outputs = ", ".join(quoted(label) for label, _ in labelled), [value for _, value in labelled]
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
-        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry, ranks)}) -> ({labels})")
+        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry, ranks)}) -> ({labels}){' weights(ema)' if entry.name in averaged else ''}")
     frozen_names = [name for name in parameters if name in read and name not in group_of]
     left_out = {name: shared.folded.get(names.get(name)) for name in model.state_dict() if names.get(name) not in read}
     own = set(frozen_names) - replaced

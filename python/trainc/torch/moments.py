@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import InvalidArgumentError, MismatchError, UnsupportedError
-from ..step import Step
+from ..step import EMA, Step
 from .optim import KINDS, Group, by_region
 from .schedulers import same
 
@@ -243,7 +243,7 @@ class Moments:
 
     def _held(self, step: Step) -> set[tuple[str, str]]:
         names = set(self.names.values())
-        return {(name, kind) for name, kind in step.optimizer_states() if name in names}
+        return {(name, kind) for name, kind in step.optimizer_states() if name in names and kind != EMA}
 
     @staticmethod
     def _is_in(step: Step, group: Group) -> bool:

@@ -102,24 +102,28 @@ def by_region(kind: type, settings: Settings) -> bool:
     return kind is torch.optim.SGD and bool(settings["momentum"] and settings["nesterov"] and settings["dampening"])
 
 
-def _region(name: str, kind: type, settings: Settings, rate: str) -> str:
+def _region(name: str, kind: type, settings: Settings, rate: str, words: str) -> str:
     region = UpdateRegion.of(DTYPES[p.dtype] for p in settings["params"])
     states, results = REGIONS[kind](region, settings)
-    return region.text(name, states, rate, results)
+    return region.text(name, states, rate, results, words)
 
 
 def groups_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], scheduler: Any, names: Mapping[int, str],
-              taken: set[str], prefix: str = "") -> list[Group]:
+              taken: set[str], prefix: str = "", ema: float | None = None) -> list[Group]:
     """A group per param_group, none of a name that is `taken`; they begin with `prefix`. `names` are the parameters' by id(); one of
-    another model is refused."""
+    another model is refused. `ema` is the decay of moving averages of the parameters."""
+    if ema is not None and (isinstance(ema, bool) or not isinstance(ema, int | float) or not 0 <= ema <= 1):
+        raise UnsupportedError(f"ema is {ema!r}: expected a decay between 0 and 1")
+    words = "" if ema is None else f" ema({number(ema)})"
     if isinstance(optimizer, torch.optim.Optimizer):
-        return _groups_of_one(optimizer, scheduler, names, taken, prefix, 0, len(optimizer.param_groups) == 1)
+        return _groups_of_one(optimizer, scheduler, names, taken, prefix, words, 0, len(optimizer.param_groups) == 1)
     schedulers = [None] * len(optimizer) if scheduler is None else scheduler
     if not isinstance(schedulers, Sequence) or len(schedulers) != len(optimizer):
         raise UnsupportedError(f"{len(optimizer)} optimizers: expected a scheduler or None for each, got {scheduler!r}")
     groups: list[Group] = []
     for one, its in zip(optimizer, schedulers):
-        groups += _groups_of_one(one, its, names, taken | {g.name for g in groups}, prefix, len(groups), len(optimizer) == len(one.param_groups) == 1)
+        single = len(optimizer) == len(one.param_groups) == 1
+        groups += _groups_of_one(one, its, names, taken | {g.name for g in groups}, prefix, words, len(groups), single)
     refuse_twice(groups)
     return groups
 
@@ -144,8 +148,8 @@ def _rate_of(scheduler: Any, group: Settings, i: int) -> Callable[[int], float]:
 
 
 def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapping[int, str], taken: set[str], prefix: str,
-                   first: int, single: bool) -> list[Group]:
-    """Their names are numbered from `first` on, but for a `single` one."""
+                   words: str, first: int, single: bool) -> list[Group]:
+    """Their names are numbered from `first` on, but for a `single` one; `words` stand behind their numbers."""
     kind = type(optimizer)
     if kind not in KINDS and kind not in REGIONS:
         raise UnsupportedError(f"optimizer {kind.__module__}.{kind.__name__}: expected one of "
@@ -175,9 +179,9 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
             text = schedule(f"{name}.schedule", its, float(settings["initial_lr"])) + "\n"
             rate = symbol(f"{name}.schedule")
         if by_region(kind, settings):
-            text += _region(name, kind, settings, rate if isinstance(rate, str) else number(rate))
+            text += _region(name, kind, settings, rate if isinstance(rate, str) else number(rate), words)
         else:
             word, numbers, flags = KINDS[kind](settings)
-            text += f"train.optimizer {symbol(name)} = {word}<{attributes(numbers | {'lr': rate}, flags)}>"
+            text += f"train.optimizer {symbol(name)} = {word}<{attributes(numbers | {'lr': rate}, flags)}>{words}"
         groups.append(Group(name, text, tuple(parameters), kind, {k: v for k, v in settings.items() if k != "params"}, given))
     return groups
