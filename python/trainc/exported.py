@@ -23,14 +23,14 @@ SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": 
 class Exported:
     """A module as text, with the initial values of its tensors.
 
-    text: what `trainc` compiles. weights: name -> array. mesh: the ranks that `step` compiles for. optimizers: their kinds, by the names of
+    text: what `trainc` compiles. weights: name -> array. mesh: the ranks that `step` compiles for. kinds: those of optimizers, by the names of
     groups. A front end says how its arrays are read (`_read`), and what a loaded step must know (`load`).
     """
 
     text: str
     weights: dict[str, Any]
     mesh: dict[str, int] = field(default_factory=dict, kw_only=True)
-    optimizers: dict[str, str] = field(default_factory=dict, kw_only=True)
+    kinds: dict[str, str] = field(default_factory=dict, kw_only=True)
 
     def _read(self, weight: Any) -> tuple[str, Sequence[int], memoryview]:
         """Of an array the element type ("f32"), the shape and the bytes, in row-major order and little endian."""
@@ -76,7 +76,7 @@ class Exported:
             self._write_weights(weights if step.rank == 0 else os.devnull)  # what is refused is refused on all ranks
             step._trainer.load_parameters(weights)  # rank 0 reads for those that have no file
         step.clones = _clones(step, self.text)
-        step.optimizers, step.notes = _optimizers(step, self.optimizers), _recomputed(self.text)
+        step.optimizers, step.notes = _optimizers(step, self.kinds), _recomputed(self.text)
         return step
 
 

@@ -358,18 +358,35 @@ class Step:
         """(parameter, state) of all optimizer states, as `read` and `write` take them."""
         return [(name, state) for role, name, state in self._trainer.tensors if role == "state"]
 
-    def load_torch_optimizer(self, state: Any, updates: Any = None) -> None:
+    def load_torch_optimizer(self, state: Any, updates: Any = None, *, scheduler: Any = None, scaler: Any = None) -> None:
         """Goes on from the moments, the count of updates and the numbers (lr, ...) of `optimizer.state_dict()`, of the optimizer that was
-        exported. `updates` is the count where the optimizer has none (SGD, Muon) and a schedule needs it: `scheduler.last_epoch`."""
+        exported; `scheduler` and `scaler` are the `state_dict()` of those that were exported with it. Where the optimizer has no count (SGD,
+        Muon) a schedule needs that of the scheduler, or `updates`."""
         optimizer = self._exported_optimizer()
         with self._trainer.lock:
-            optimizer.load(self, state, updates)
+            optimizer.load(self, state, updates, scheduler, scaler)
 
-    def torch_optimizer(self) -> dict:
+    def torch_optimizer(self) -> Any:
         """What `load_state_dict` of the exported optimizer takes, to go on in PyTorch."""
         optimizer = self._exported_optimizer()
         with self._trainer.lock:
             return optimizer.store(self)
+
+    def torch_scheduler(self) -> Any:
+        """The same of the exported scheduler."""
+        return self._stored_beside("scheduler")
+
+    def torch_scaler(self) -> Any:
+        """The same of the exported GradScaler."""
+        return self._stored_beside("scaler")
+
+    def _stored_beside(self, what):
+        optimizer = self._exported_optimizer()
+        with self._trainer.lock:
+            state = getattr(optimizer, f"store_{what}")(self)
+        if state is None:
+            raise NotFoundError(f"this step was exported without a {'GradScaler' if what == 'scaler' else what}")
+        return state
 
     def _exported_optimizer(self):
         if self.exported_optimizer is None:

@@ -11,8 +11,10 @@ import warnings
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.amp import GradScaler
 from torch.optim import SGD, Adagrad, Adam, AdamW, Adamax, Muon, NAdam, RMSprop
-from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LinearLR, MultiplicativeLR, PolynomialLR, SequentialLR, StepLR
+from torch.optim.lr_scheduler import (CosineAnnealingLR, CosineAnnealingWarmRestarts, ExponentialLR, LambdaLR, LinearLR, MultiplicativeLR, OneCycleLR,
+                                      PolynomialLR, SequentialLR, StepLR)
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import mlp, trainc  # noqa: E402
@@ -63,7 +65,7 @@ def schedules_without_a_count():
             step.load_torch_optimizer(optimizer.state_dict(), updates=0)
             train(m, optimizer, scheduler, batches[:10])
             step.load_state_dict(m.state_dict())
-            with refused(trainc.MismatchError, "the state of SGD has no count of updates", "updates=scheduler.last_epoch"):
+            with refused(trainc.MismatchError, "the state of SGD has no count of updates", "scheduler=scheduler.state_dict()"):
                 step.load_torch_optimizer(optimizer.state_dict())
             for wrong in (-1, "10", [10]):
                 with refused(trainc.MismatchError, "updates: expected a number"):
@@ -93,6 +95,107 @@ def schedules_without_a_count():
         assert step.get("update") == 3 and abs(step.get("group0.lr") - pair[0].get_last_lr()[0]) < 1e-15
         with refused(trainc.MismatchError, "a list of the states of 2 optimizers, got dict"):
             step.load_torch_optimizer(both[0].state_dict())
+
+
+def beside_the_optimizer():
+    """10 updates in PyTorch, 10 here and 10 in PyTorch, against 30 in PyTorch: optimizer, scheduler and scaler."""
+    def updates(m, optimizer, scheduler, scaler, some):
+        for batch in some:
+            optimizer.zero_grad()
+            scaler.scale(loss(m, *batch)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            scheduler.step()
+
+    for make, schedule in [
+            (lambda p: SGD(p, 0.1, momentum=0.9), lambda o: StepLR(o, 7, 0.5)), (lambda p: SGD(p, 0.1), lambda o: CosineAnnealingWarmRestarts(o, 4, 2)),
+            (AdamW, lambda o: OneCycleLR(o, 0.01, 40, cycle_momentum=False)), (AdamW, lambda o: LambdaLR(o, lambda t: 1 / (1 + t))),
+            (NAdam, lambda o: SequentialLR(o, [LinearLR(o, 0.1, 1.0, 5), StepLR(o, 4), CosineAnnealingWarmRestarts(o, 3, 2)], [6, 16]))]:
+        def new(m):
+            optimizer = make(m.parameters())
+            return m, optimizer, schedule(optimizer), GradScaler("cpu", growth_interval=4)
+
+        start = mlp()
+        whole, part, back = new(copy.deepcopy(start)), new(copy.deepcopy(start)), new(copy.deepcopy(start))
+        updates(*whole, batches[:30])
+        updates(*part, batches[:10])
+        m, optimizer, scheduler, scaler = new(start)
+        with export(m, optimizer, scheduler=scheduler, scaler=scaler).step(threads=1) as step:
+            m, optimizer, scheduler, scaler = part
+            step.load_state_dict(m.state_dict())
+            step.load_torch_optimizer(optimizer.state_dict(), scheduler=scheduler.state_dict(), scaler=scaler.state_dict())
+            assert step.get("update") == 10 and step.torch_scaler() == scaler.state_dict() and scaler.state_dict()["_growth_tracker"] == 2
+            for batch in batches[10:20]:
+                step(*batch)
+            m, optimizer, scheduler, scaler = back
+            m.load_state_dict(step.state_dict(as_torch=True))
+            scheduler.load_state_dict(step.torch_scheduler())
+            optimizer.load_state_dict(step.torch_optimizer())
+            scaler.load_state_dict(step.torch_scaler())
+        updates(*back, batches[20:30])
+        for got, wanted in zip(back[0].parameters(), whole[0].parameters()):
+            torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
+        assert abs(back[2].get_last_lr()[0] - whole[2].get_last_lr()[0]) < 1e-14 and back[3].state_dict() == whole[3].state_dict()
+
+
+def states_beside_that_do_not_fit():
+    m, optimizer = fresh(lambda p: SGD(p, 0.1))
+    scheduler, scaler = SequentialLR(optimizer, [LinearLR(optimizer, 0.1, 1.0, 4), StepLR(optimizer, 3)], [4]), GradScaler("cpu", init_scale=8.0)
+    state, rule, plain = scheduler.state_dict(), scaler.state_dict(), optimizer.state_dict()
+    with export(m, optimizer, scheduler=scheduler, scaler=scaler, accumulate=2).step(threads=1) as step:
+        parts = [state["_schedulers"][0], state["_schedulers"][1] | {"gamma": 0.5}]
+        for given, said in [
+                (dict(scheduler=StepLR(optimizer, 3).state_dict()), ["_milestones of SequentialLR is None, expected [4]", "has 0 schedulers, expected 2"]),
+                (dict(scheduler=state | {"_schedulers": parts}), ["gamma of StepLR is 0.5, expected 0.1"]),
+                (dict(scheduler={}), ["expected the state_dict() of SequentialLR, with last_epoch, got one with nothing"]),
+                (dict(scheduler=scheduler), ["got SequentialLR"]), (dict(scheduler=state, updates=3), ["updates= and the schedulers have 0, 3 updates"]),
+                (dict(updates=0, scaler={}), ["expected the state_dict() of a GradScaler, with scale", "got one with nothing"]),
+                (dict(updates=0, scaler=scaler), ["got GradScaler"]), (dict(updates=0, scaler=rule | {"scale": 0.0}), ["scale is 0.0"]),
+                (dict(updates=0, scaler=rule | {"growth_interval": 0, "backoff_factor": "half", "_growth_tracker": -1}),
+                 ["backoff_factor is half, growth_interval is 0, _growth_tracker is -1"])]:
+            with refused(trainc.MismatchError, *said):
+                step.load_torch_optimizer(plain, **given)
+        step.load_torch_optimizer(plain, scheduler=state, scaler=rule | {"growth_factor": 4.0, "_growth_tracker": 7})
+        assert step.torch_scaler() == rule | {"growth_factor": 4.0, "_growth_tracker": 7}
+        step(*batches[0])
+        with refused(trainc.MismatchError, "the scale is 16.0, but a window with 1 micro-batches is open"):
+            step.load_torch_optimizer(plain, scheduler=state, scaler=rule | {"scale": 16.0})
+    with export(m, SGD(m.parameters(), 0.1), scaler=8.0).step(threads=1) as step:
+        for given, said in (dict(scheduler=state), "state of a scheduler: expected none"), (dict(scaler=rule), "state of a scaler: expected none"):
+            with refused(trainc.MismatchError, said):
+                step.load_torch_optimizer(plain, **given)
+        for asked, said in (step.torch_scheduler, "without a scheduler"), (step.torch_scaler, "without a GradScaler"):
+            with refused(trainc.NotFoundError, said):
+                asked()
+
+
+def beside_several_optimizers():
+    """Lists of states, and by the names of steps."""
+    m = mlp()
+    both = [SGD(m[0].parameters(), 0.1), AdamW(m[2].parameters())]
+    with export(m, both, scheduler=[None, StepLR(both[1], 2)]).step(threads=1) as step:
+        step(*batches[0])
+        states = step.torch_scheduler()
+        assert states[0] is None and states[1]["last_epoch"] == 1
+        step.load_torch_optimizer(step.torch_optimizer(), scheduler=states)
+        with refused(trainc.MismatchError, "expected a list of the states of 2 schedulers, got dict"):
+            step.load_torch_optimizer(step.torch_optimizer(), scheduler=states[1])
+    m = nn.ModuleDict(dict(a=mlp(), b=mlp()))
+    optimizers = {name: SGD(m[name].parameters(), 0.1) for name in m}
+    trains = {name: trainc.torch.Trains(batches[0], lambda m, x, y, name=name: loss(m[name], x, y), one, scheduler, scaler=scaler)
+              for (name, one), scheduler, scaler in zip(optimizers.items(), (None, StepLR(optimizers["b"], 2)), (2.0, GradScaler("cpu")))}
+    with trainc.torch.export(m, trains=trains).step(threads=1) as step:
+        for i in range(3):
+            step.train("b", *batches[i])
+        scheduler, scaler = step.torch_scheduler(), step.torch_scaler()
+        assert scheduler.keys() == scaler.keys() == {"b"} and scheduler["b"]["last_epoch"] == scaler["b"]["_growth_tracker"] == 3
+        scheduler["b"]["last_epoch"], scaler["b"]["_growth_tracker"] = 1, 5
+        states = step.torch_optimizer()
+        states["b"]["param_groups"][0]["lr"] = 0.1
+        step.load_torch_optimizer(states, scheduler=scheduler, scaler=scaler)
+        assert [step.get(name) for name in ("update", "b.update", "b.loss_scale_age")] == [0, 1, 5]
+        with refused(trainc.MismatchError, "expected the scheduler of a, b, by name, got c"):
+            step.load_torch_optimizer(states, scheduler={"c": scheduler["b"]})
 
 
 def numbers():
@@ -238,6 +341,15 @@ def taken_over():
         if "momentum" not in optimizer.param_groups[0] or optimizer.param_groups[0]["momentum"]:
             with refused(trainc.InvalidArgumentError, "the optimizer has done updates since the export"):
                 exported.step(threads=1)
+    # So is a scaler.
+    m, optimizer = fresh(lambda p: SGD(p, 0.1))
+    scaler = GradScaler("cpu", init_scale=4.0, growth_interval=3)
+    for batch in batches[:5]:
+        scaler.scale(loss(m, *batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    with export(m, optimizer, scaler=scaler).step(threads=1) as step:
+        assert step.torch_scaler() == scaler.state_dict() and step.get("loss_scale") == 8 and step.get("loss_scale_age") == 2
     # Fused updates of SGD do not count as changes of a tensor: of its momentum there is a copy.
     m, optimizer = fresh(lambda p: SGD(p, 0.1, momentum=0.9, fused=True))
     train(m, optimizer, None, batches[:2])
@@ -438,8 +550,8 @@ def warned():
         assert [w.filename for w in said] == [__file__] * 2
 
 
-for test in (schedules_without_a_count, numbers, back_with_a_schedule, fresh_states, groups_set, two_types, taken_over, rates_of_schedules,
-             momentum_before_a_schedule, whole_or_not, not_trained, weights_of_the_export, names_of_the_model, warned):
+for test in (schedules_without_a_count, beside_the_optimizer, states_beside_that_do_not_fit, beside_several_optimizers, numbers,
+             back_with_a_schedule, fresh_states, groups_set, two_types, taken_over, rates_of_schedules, momentum_before_a_schedule, whole_or_not, not_trained, weights_of_the_export, names_of_the_model, warned):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         test()
         print(f"{test.__name__}: ok", flush=True)

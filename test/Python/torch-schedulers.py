@@ -82,6 +82,16 @@ SCHEDULERS = [
     lambda o: transformers.get_wsd_schedule(o, 4, 6, num_stable_steps=5, warmup_type="1-sqrt", decay_type="cosine")]
 
 
+def same_state(got, wanted):
+    assert got.keys() == wanted.keys(), (got, wanted)
+    for key, value in wanted.items():
+        if key == "_schedulers":
+            for one, their in zip(got[key], value, strict=True):
+                same_state(one, their)
+        elif key != "lr_lambdas":
+            assert got[key] == value or np.allclose(got[key], value, rtol=1e-10, atol=1e-14), (key, got[key], value)
+
+
 def scheduled(make):
     """20 updates of two groups."""
     theirs, ours = model(), model()
@@ -99,6 +109,8 @@ def scheduled(make):
             step(*batches[i % len(batches)])
             torch.testing.assert_close(torch.tensor([step.get(f"group{k}.schedule") for k in range(2)]), torch.tensor(rates), rtol=1e-10, atol=1e-14)
             steps.step()
+        same_state(step.torch_scheduler(), steps.state_dict())
+        step.load_torch_optimizer(step.torch_optimizer(), scheduler=steps.state_dict())
         for name, value in theirs.state_dict().items():
             torch.testing.assert_close(step.state_dict(as_torch=True)[name], value, rtol=1e-10, atol=1e-12)
 

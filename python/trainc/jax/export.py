@@ -204,7 +204,7 @@ def export(loss_fn: Callable[..., Any], params: Any, example_batch: Any, *, opti
     heads[:len(steps)] = [head + ends for head in heads[:len(steps)]]
     lines = mesh_lines(model.ranks.mesh) + [g.text for g in groups if g.name in group_of.values()]
     exported = _module(model, entries, heads, len(steps), lines, group_of)
-    exported.optimizers = {g.name: g.kind for g in groups}
+    exported.kinds = {g.name: g.kind for g in groups}
     return exported
 
 

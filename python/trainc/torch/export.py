@@ -24,10 +24,10 @@ from .capture import PREFIX, Batch
 from .entries import NO_CONSTANT, Entry, Shared, captured, translate
 from .examples import WEIGHTS, Examples, advice_of, examples_of
 from .hooks import refuse_hooks
-from .moments import Begun, Moments, MomentsByStep, SeveralMoments, each_of, moments_of
+from .moments import Begun, Optimizers, OptimizersByStep, optimizers_of
 from .optim import groups_of, refuse_twice
 from .parallel import Ranks, ranks_of
-from .scalers import scaler_of
+from .scalers import Scaler, scaler_of
 from .translate import DTYPES, Finding, bytes_of, mutations
 
 TESTED = (2, 13), (2, 15)  # the oldest and the newest version of torch
@@ -60,7 +60,7 @@ class Exported(exported.Exported):
     frozen parameters, which are the model's own and must not change. inputs: of each entry, name -> type. batches: of each entry the
     names of all leaves of its example batch, with the values of those that are constants. items: of each entry the names of the batch's
     items; of one that is a dict, list or tuple its leaves have longer names. unsigned, unsigned_outputs: of each entry the inputs and the
-    outputs of uint8, whose bits are i8 in the text. moments: how the optimizer's states are called. begun: by the names of steps, what
+    outputs of uint8, whose bits are i8 in the text. optimizers: how their states are called. begun: by the names of steps, what
     optimizers had done before. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that
     the loss does not read; they are not in the module. frozen: those that it reads without a gradient. int8: those of them that are stored
     in 8 bits. left_out: names of the model's state dict that the module has not, with the value of what is compiled in. mesh: the ranks
@@ -73,7 +73,7 @@ class Exported(exported.Exported):
     batches: dict[str, dict[str, Any]]
     items: dict[str, list[str]]
     unsigned: dict[str, set[str]]
-    moments: Moments | SeveralMoments | MomentsByStep
+    optimizers: Optimizers | OptimizersByStep
     begun: dict[str, Begun] = field(default_factory=dict)
     tied: dict[str, list[str]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Exported(exported.Exported):
         """Loads what was compiled of it, or of an export with the same entries, with its weights and its optimizer's numbers."""
         step = super().load(library, **options)
         exported.refuse_other(step, self.inputs, self.mesh)
-        step.exported_optimizer, step.tied, step.rates, step.added = self.moments, self.tied, self.moments.rates(step), self.added
+        step.exported_optimizer, step.tied, step.rates, step.added = self.optimizers, self.tied, self.optimizers.rates(step), self.added
         step.left_out = {name: None if value is None else functools.partial(_other_constant, value) for name, value in self.left_out.items()}
         step.notes += [f"stored in int8, with a scale per row: {len(self.int8)} frozen weight{'s' * (len(self.int8) > 1)}"] if self.int8 else []
         step.notes += [f"in no step, as the loss does not read it: {name}" for name in self.unused]
@@ -130,15 +130,15 @@ class Exported(exported.Exported):
             step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT}, self.unsigned[entry],
                         self.items[entry], examples, shapes=self.shapes.get(entry, {}), unsigned_outputs=self.unsigned_outputs.get(entry, ()),
                         advice=advice_of(examples, entry in step._evals))
-        parts = self.moments.parts if isinstance(self.moments, MomentsByStep) else {"step": self.moments}
-        for own in (own for name, part in parts.items() if name not in self.begun for own in each_of(part)):
+        parts = self.optimizers.parts if isinstance(self.optimizers, OptimizersByStep) else {"step": self.optimizers}
+        for own in (own for name, part in parts.items() if name not in self.begun for own in part.parts):
             for scalar, value in own.numbers(step, {"param_groups": own.groups}, 0).items():
                 step.set(scalar, value)  # the artifact was compiled with another one
         for name, begun in self.begun.items():
             begun.check()
             part = parts[name]
             try:
-                part.load(step, begun.states, begun.updates)
+                part.load(step, begun.states, begun.updates, scaler=begun.scaler)
             except MismatchError as error:
                 raise MismatchError(f"{error}; the state of the exported optimizer is taken over: a new optimizer begins without one") from None
         return step
@@ -338,9 +338,11 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     shared = Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast", {} if frozen == "int8" else None)
     steps: dict[str, list[Entry]] = {}  # those that train the same
     clauses: dict[str, str] = {}
+    scalers: dict[str, Scaler | None] = {}
     for kind, one in (trains or {"step": alone}).items():
         clauses[kind] = exported.clauses_of(one.clip_grad_norm, one.clip_grad_value, one.accumulate, precision, ("bf16", "f16", "autocast"))
-        clauses[kind] += scale.text if (scale := scaler_of(one.scaler)) else ""
+        scalers[kind] = scaler_of(one.scaler, f"{kind}." if scalers else "")
+        clauses[kind] += scalers[kind].text if scalers[kind] else ""
         batches = enumerate([one.example_batch, *one.shapes])
         steps[kind] = [captured(f"{kind}_{i}" if i else kind, model, one.loss, batch, shared) for i, batch in batches]
     entries = [step for some in steps.values() for step in some]
@@ -380,7 +382,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     tensors |= quantized
     parameters = {name: p for name, p in model.named_parameters() if names[name] == name}
     by_id = {id(p): names[name] for name, p in model.named_parameters()}
-    groups, group_of, moments, begun = [], {}, {}, {}
+    groups, group_of, optimizers, begun = [], {}, {}, {}
     for kind, one in (trains or {"step": alone}).items():
         taken = {*held, *(e.name for e in entries), *(g.name for g in groups)}
         trained = _trained_by(steps[kind], names, {name for name, p in parameters.items() if p.requires_grad})
@@ -391,8 +393,9 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
                                    "optimizer")
         groups += own
         group_of |= {p: g.name for g in own for p in g.parameters if p in trained}
-        moments[kind] = moments_of(one.optimizer, by_id, made, f"{kind}.update" if len(trains or ()) > 1 else "update")
-        if (before := Begun(one.optimizer, one.scheduler)).any:
+        update = f"{kind}.update" if len(trains or ()) > 1 else "update"
+        optimizers[kind] = optimizers_of(one.optimizer, one.scheduler, scalers[kind], by_id, made, update)
+        if (before := Begun(one.optimizer, one.scheduler, scalers[kind])).any:
             begun[kind] = before
         for step in steps[kind] if trains else ():
             heads[step.name] += f" trains([{', '.join(symbol(g.name) for g in own)}])"
@@ -424,11 +427,11 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         "\n".join(lines) + "\n", {name: tensors[name].detach().clone() if name in copied else tensors[name].detach() for name in held},
         {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, {e.name: e.items for e in entries},
         {e.name: e.t.unsigned for e in entries},
-        MomentsByStep(moments) if trains else moments["step"], begun, tied, [name for name in parameters if name not in read], frozen_names,
+        OptimizersByStep(optimizers) if trains else optimizers["step"], begun, tied, [name for name in parameters if name not in read], frozen_names,
         list(shared.int8 or ()), left_out, frozenset(held.keys() - model.state_dict().keys()), [line for e in entries for line in e.t.log],
         {e.name: e.examples for e in entries if e.examples}, {e.name: e.shapes for e in entries},
         {e.name: e.unsigned_outputs for e in entries}, mesh=ranks.mesh,
-        optimizers={g.name: g.kind.__name__ for g in groups})
+        kinds={g.name: g.kind.__name__ for g in groups})
 
 
 def _yield_loss(step: Entry, names: Mapping[str, str]) -> str:

@@ -20,7 +20,8 @@ import torch
 from ..errors import InvalidArgumentError, MismatchError, UnsupportedError
 from ..step import EMA, Step
 from .optim import KINDS, Group, by_region
-from .schedulers import same
+from .scalers import Scaler
+from .schedulers import SchedulerState, same
 
 _ADAM = {"exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "v_max"}
 _OF_ALL_ELEMENTS = "mu_product"  # one number there, the same in every element here
@@ -66,14 +67,14 @@ def _shared_folder(step: Step) -> Iterator[str]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _set_update(step: Step, scalar: str, update: int) -> None:
-    """The count of updates, `scalar`, is set by a checkpoint alone: one of this state with another count."""
+def _set_computed(step: Step, scalars: Mapping[str, float]) -> None:
+    """Counts that the step computes are set by a checkpoint alone: one of this state with other counts."""
     with _shared_folder(step) as folder:
         path, failed = os.path.join(folder, "state.safetensors"), None
         step.save(path)
         if step.rank == 0:
             try:
-                _write_scalar(path, step._held_names[scalar], update)
+                _write_scalars(path, {step._held_names[name]: value for name, value in scalars.items()})
             except OSError as error:  # the others must know before they load it
                 failed = error
         try:
@@ -84,12 +85,13 @@ def _set_update(step: Step, scalar: str, update: int) -> None:
         step.load(path)
 
 
-def _write_scalar(path: str, scalar: str, value: float) -> None:
+def _write_scalars(path: str, scalars: Mapping[str, float]) -> None:
     with open(path, "r+b") as f:
         size, = struct.unpack("<Q", f.read(8))
         header = json.loads(f.read(size))
-        f.seek(8 + size + header[f"scalar/{scalar}"]["data_offsets"][0])
-        f.write(struct.pack("<d", value))
+        for name, value in scalars.items():
+            f.seek(8 + size + header[f"scalar/{name}"]["data_offsets"][0])
+            f.write(struct.pack("<d", value))
         del header["__metadata__"]["trainc.checksum"]
         text = json.dumps(header, separators=(",", ":")).encode()
         f.seek(8)
@@ -113,30 +115,23 @@ class _Found(NamedTuple):
 @dataclass(frozen=True)
 class Moments:
     """Of an optimizer its kind, its groups as state_dict() has them, the names of its parameters by their numbers there, its groups in
-    the step, and the scalar that counts its updates."""
+    the step, its scheduler, and the scalar that counts its updates."""
 
     kind: type
     groups: list[dict[str, Any]]
     names: dict[int, str]
     compiled: list[Group]
+    scheduler: SchedulerState | None
     update: str = "update"
 
     @staticmethod
-    def of(optimizer: torch.optim.Optimizer, names: Mapping[int, str], compiled: Sequence[Group], update: str) -> Moments:
+    def of(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapping[int, str], compiled: Sequence[Group], update: str) -> Moments:
         """`names` are those of parameters by id()."""
         groups = optimizer.state_dict()["param_groups"]
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         numbers = [number for group in groups for number in group["params"]]
-        return Moments(type(optimizer), groups, {number: names[id(p)] for number, p in zip(numbers, parameters)}, list(compiled), update)
-
-    def load(self, step: Step, state: Any, updates: Any = None) -> None:
-        """Writes the moments, the count of updates and the numbers of a state_dict() into the step. MismatchError of what does not fit;
-        nothing has changed then."""
-        self.ready(step, state, updates)()
-
-    def ready(self, step: Step, state: Any, updates: Any = None) -> Callable[[], None]:
-        """What writes them, when all has been found to fit."""
-        return _ready(step, [self], [state], updates)
+        return Moments(type(optimizer), groups, {number: names[id(p)] for number, p in zip(numbers, parameters)}, list(compiled),
+                       None if scheduler is None else SchedulerState.of(scheduler), update)
 
     def find(self, step: Step, state: Any) -> _Found:
         if not isinstance(state, Mapping) or not {"state", "param_groups"} <= state.keys():
@@ -272,6 +267,10 @@ class Moments:
         exported = [kept.groups.get(i, group) for i, group in enumerate(self.groups)]
         return {"state": values, "param_groups": [self._stored(step, *both) for both in zip(exported, self.compiled)]}
 
+    def store_scheduler(self, step: Step) -> dict[str, Any] | None:
+        """The state_dict() of its scheduler, or None."""
+        return self.scheduler and self.scheduler.after(int(step.get(self.update)), lambda updates: [group.rate(updates) for group in self.compiled])
+
     def _stored(self, step: Step, exported: Mapping[str, Any], group: Group) -> dict[str, Any]:
         settings = dict(exported)
         for scalar, settable in step._scalars.items():
@@ -288,74 +287,117 @@ class Moments:
         return settings
 
 
-def _ready(step: Step, parts: Sequence[Moments], states: Sequence[Any], updates: Any) -> Callable[[], None]:
-    """Of optimizers whose updates are counted together."""
-    if updates is not None and (not isinstance(updates, int) or updates < 0):
-        raise MismatchError(f"updates: expected a number of updates, got {updates!r}")
-    found = [part.find(step, state) for part, state in zip(parts, states)]
-    counted = set().union(*(its.counts for part, its in zip(parts, found) if part.kind not in UNCOUNTED))
-    # One that does not count had as many as those that do.
-    counts = counted or set().union(*(its.counts for its in found))
-    if len(counts | ({updates} - {None})) > 1:
-        both = f", and updates= is {updates}" if updates is not None else ""
-        raise MismatchError(f"parameters have had {', '.join(map(str, sorted(counts)))} updates{both}: expected one count for all")
-    if not counts and updates is None and any(group.rate for part in parts for group in part.compiled):
-        raise MismatchError(f"the state of {parts[0].kind.__name__} has no count of updates, which the schedule needs: expected "
-                            "load_torch_optimizer(state, updates=scheduler.last_epoch)")
-    before = int(step.get(parts[0].update))
-    # Without a count the step's own goes on; what has a momentum buffer has had an update.
-    count = updates if updates is not None else counts.pop() if counts else max(before, int(any(its.moments for its in found)))
-    numbers: dict[str, float] = {}
-    for part, state, its in zip(parts, states, found):
-        part.refuse_count(step, its, count)
-        numbers |= part.numbers(step, state, count)
-
-    def write() -> None:
-        step._trainer.agree("the numbers of the optimizer", zlib.crc32(repr((count, numbers)).encode()))
-        for part, its in zip(parts, found):
-            part.write(step, its)
-        for name, value in numbers.items():
-            step.set(name, value)
-        if before != count:
-            _set_update(step, parts[0].update, count)
-
-    return write
-
-
 @dataclass(frozen=True)
-class SeveralMoments:
-    """Of several optimizers, in their order."""
+class Optimizers:
+    """Optimizers whose updates are counted together, in their order, `listed` unless it is one; and their scaler."""
 
     parts: tuple[Moments, ...]
+    listed: bool
+    scaler: Scaler | None
 
-    def load(self, step: Step, states: Any, updates: Any = None) -> None:
-        self.ready(step, states, updates)()
+    def load(self, step: Step, states: Any, updates: Any = None, scheduler: Any = None, scaler: Any = None) -> None:
+        """Writes the moments, the count of updates and the numbers of state_dict()s into the step. MismatchError of what does not fit;
+        nothing has changed then."""
+        self.ready(step, states, updates, scheduler, scaler)()
 
-    def ready(self, step: Step, states: Any, updates: Any = None) -> Callable[[], None]:
-        if not isinstance(states, list | tuple) or len(states) != len(self.parts):
-            got = len(states) if isinstance(states, list | tuple) else type(states).__name__
-            raise MismatchError(f"expected a list of the states of {len(self.parts)} optimizers, got {got}")
-        return _ready(step, self.parts, states, updates)
+    def ready(self, step: Step, states: Any, updates: Any = None, scheduler: Any = None, scaler: Any = None) -> Callable[[], None]:
+        """What writes them, when all has been found to fit."""
+        states = self._each("states", "optimizers", states)
+        counts = self._counts(updates, scheduler)
+        found = [part.find(step, state) for part, state in zip(self.parts, states)]
+        before = int(step.get(self.parts[0].update))
+        count = self._count(found, counts, before)
+        numbers: dict[str, float] = {}
+        for part, state, its in zip(self.parts, states, found):
+            part.refuse_count(step, its, count)
+            numbers |= part.numbers(step, state, count)
+        computed = {self.parts[0].update: count}
+        if scaler is not None:
+            if self.scaler is None or self.scaler.state is None:
+                raise MismatchError("the state of a scaler: expected none, as the step was exported without a GradScaler")
+            numbers, age = numbers | self.scaler.numbers(step, scaler), self.scaler.age(scaler)
+            computed |= age
+        computed = {name: value for name, value in computed.items() if step.get(name) != value}
+
+        def write() -> None:
+            step._trainer.agree("the numbers of the optimizer", zlib.crc32(repr((count, numbers, computed)).encode()))
+            for name, value in numbers.items():
+                step.set(name, value)
+            for part, its in zip(self.parts, found):
+                part.write(step, its)
+            if computed:
+                _set_computed(step, computed)
+
+        return write
+
+    def _each(self, what: str, of: str, given: Any) -> Sequence[Any]:
+        if not self.listed:
+            return [given]
+        if not isinstance(given, list | tuple) or len(given) != len(self.parts):
+            got = len(given) if isinstance(given, list | tuple) else type(given).__name__
+            raise MismatchError(f"expected a list of the {what} of {len(self.parts)} {of}, got {got}")
+        return given
+
+    def _counts(self, updates: Any, scheduler: Any) -> set[int]:
+        """Of updates, that are given and that schedulers have."""
+        if updates is not None and (not isinstance(updates, int) or updates < 0):
+            raise MismatchError(f"updates: expected a number of updates, got {updates!r}")
+        counts = set() if updates is None else {updates}
+        for part, state in zip(self.parts, self._each("states", "schedulers", scheduler)) if scheduler is not None else ():
+            if part.scheduler is None and state is not None:
+                raise MismatchError(f"the state of a scheduler: expected none, as {part.kind.__name__} was exported without one")
+            counts |= {part.scheduler.updates_of(state)} if part.scheduler else set()
+        if len(counts) > 1:
+            raise MismatchError(f"updates= and the schedulers have {', '.join(map(str, sorted(counts)))} updates: expected one count for all")
+        return counts
+
+    def _count(self, found: Sequence[_Found], given: set[int], before: int) -> int:
+        """Of updates: one count for all."""
+        counted = set().union(*(its.counts for part, its in zip(self.parts, found) if part.kind not in UNCOUNTED))
+        # One that does not count had as many as those that do.
+        counts = counted or set().union(*(its.counts for its in found))
+        if len(counts | given) > 1:
+            both = "".join(f", and updates= is {updates}" for updates in given)
+            raise MismatchError(f"parameters have had {', '.join(map(str, sorted(counts)))} updates{both}: expected one count for all")
+        if not counts | given and any(group.rate for part in self.parts for group in part.compiled):
+            raise MismatchError(f"the state of {self.parts[0].kind.__name__} has no count of updates, which the schedule needs: expected "
+                                "load_torch_optimizer(state, scheduler=scheduler.state_dict())")
+        # Without a count the step's own goes on; what has a momentum buffer has had an update.
+        return next(iter(given | counts), max(before, int(any(its.moments for its in found))))
 
     def rates(self, step: Step) -> dict[str, Callable[[Step], float]]:
         return {name: rate for part in self.parts for name, rate in part.rates(step).items()}
 
-    def store(self, step: Step) -> list[dict[str, Any]]:
-        return [part.store(step) for part in self.parts]
+    def store(self, step: Step) -> Any:
+        states = [part.store(step) for part in self.parts]
+        return states if self.listed else states[0]
+
+    def store_scheduler(self, step: Step) -> Any:
+        """The state_dict() of the scheduler, or a list with None for optimizers without; None of none."""
+        states = [part.store_scheduler(step) for part in self.parts]
+        return None if states.count(None) == len(states) else states if self.listed else states[0]
+
+    def store_scaler(self, step: Step) -> dict[str, Any] | None:
+        return self.scaler.store(step) if self.scaler and self.scaler.state else None
 
 
 @dataclass(frozen=True)
-class MomentsByStep:
-    """Of the optimizers of steps that train different parameters, by the steps' names."""
+class OptimizersByStep:
+    """Those of steps that train different parameters, by the steps' names."""
 
-    parts: dict[str, Moments | SeveralMoments]
+    parts: dict[str, Optimizers]
 
-    def load(self, step: Step, states: Any, updates: Any = None) -> None:
-        for what, given in (("states", states), ("updates", updates)):
-            if (what == "states" or given is not None) and (not isinstance(given, Mapping) or given.keys() != self.parts.keys()):
-                got = ", ".join(map(str, given)) or "none" if isinstance(given, Mapping) else type(given).__name__
-                raise MismatchError(f"expected the {what} of {', '.join(self.parts)}, by name, got {got}")
-        for write in [part.ready(step, states[name], updates and updates[name]) for name, part in self.parts.items()]:
+    def load(self, step: Step, states: Any, updates: Any = None, scheduler: Any = None, scaler: Any = None) -> None:
+        more = dict(updates=updates, scheduler=scheduler, scaler=scaler)
+        for what, given in {"states": states, **more}.items():
+            if (what == "states" or given is not None) and not isinstance(given, Mapping):
+                raise MismatchError(f"expected the {what} of {', '.join(self.parts)}, by name, got {type(given).__name__}")
+            # Not every step has a scheduler or a scaler.
+            few = what in ("scheduler", "scaler")
+            if given is not None and not (given.keys() <= self.parts.keys() if few else given.keys() == self.parts.keys()):
+                raise MismatchError(f"expected the {what} of {', '.join(self.parts)}, by name, got {', '.join(map(str, given)) or 'none'}")
+        for write in [part.ready(step, states[name], **{what: given.get(name) if given else None for what, given in more.items()})
+                      for name, part in self.parts.items()]:
             write()
 
     def rates(self, step: Step) -> dict[str, Callable[[Step], float]]:
@@ -364,22 +406,21 @@ class MomentsByStep:
     def store(self, step: Step) -> dict[str, Any]:
         return {name: part.store(step) for name, part in self.parts.items()}
 
+    def store_scheduler(self, step: Step) -> dict[str, Any] | None:
+        return {name: state for name, part in self.parts.items() if (state := part.store_scheduler(step)) is not None} or None
 
-def each_of(moments: Moments | SeveralMoments | MomentsByStep) -> list[Moments]:
-    """Those of all optimizers."""
-    if isinstance(moments, Moments):
-        return [moments]
-    parts = moments.parts.values() if isinstance(moments, MomentsByStep) else moments.parts
-    return [own for part in parts for own in each_of(part)]
+    def store_scaler(self, step: Step) -> dict[str, Any] | None:
+        return {name: state for name, part in self.parts.items() if (state := part.store_scaler(step)) is not None} or None
 
 
-def moments_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], names: Mapping[int, str], groups: Sequence[Group],
-               update: str = "update") -> Moments | SeveralMoments:
+def optimizers_of(optimizer: Any, scheduler: Any, scaler: Scaler | None, names: Mapping[int, str], groups: Sequence[Group],
+                  update: str = "update") -> Optimizers:
     """`names` are those of parameters by id(), `groups` all of the optimizer, or of all in turn; `update` is the scalar that counts."""
-    if isinstance(optimizer, torch.optim.Optimizer):
-        return Moments.of(optimizer, names, groups, update)
-    rest = iter(groups)
-    return SeveralMoments(tuple(Moments.of(o, names, list(itertools.islice(rest, len(o.param_groups))), update) for o in optimizer))
+    listed, rest = not isinstance(optimizer, torch.optim.Optimizer), iter(groups)
+    optimizers = optimizer if listed else [optimizer]
+    schedulers = scheduler if listed and scheduler is not None else [scheduler] * len(optimizers)
+    return Optimizers(tuple(Moments.of(o, s, names, list(itertools.islice(rest, len(o.param_groups))), update)
+                            for o, s in zip(optimizers, schedulers)), listed, scaler)
 
 
 def _taken(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -399,7 +440,7 @@ def _has_begun(optimizer: torch.optim.Optimizer, values: Mapping[str, Any]) -> b
 class Begun:
     """What an optimizer has done before it is exported: its state, which is its own, and which must not have changed when it is read."""
 
-    def __init__(self, optimizer: Any, scheduler: Any):
+    def __init__(self, optimizer: Any, scheduler: Any, scaler: Scaler | None):
         many = not isinstance(optimizer, torch.optim.Optimizer)
         schedulers = [s for s in (scheduler if isinstance(scheduler, list | tuple) else [scheduler]) if s is not None]
         optimizers = optimizer if many else [optimizer]
@@ -416,7 +457,8 @@ class Begun:
         if self.updates is not None and counts and self.updates not in counts:
             done = ", ".join(map(str, sorted(counts)))
             raise UnsupportedError(f"the optimizer has done {done} updates, its scheduler {self.updates}: a schedule is stepped once per update")
-        self.any = bool(self.updates) or any(_has_begun(o, values) for o, state in zip(optimizers, states) for values in state["state"].values())
+        self.scaler = scaler and scaler.state
+        self.any = bool(self.updates or scaler and scaler.has_begun) or any(_has_begun(o, values) for o, state in zip(optimizers, states) for values in state["state"].values())
 
     def check(self) -> None:
         if any(x._version != version for x, version in self._tensors):

@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.optim import lr_scheduler
 
-from ..errors import UnsupportedError
+from ..errors import MismatchError, UnsupportedError
 from ..regions import Numbers, ScheduleRegion, cosine_between, linear_between
 from .lambdas import NoFormulaError, formula_of
 
@@ -179,3 +180,68 @@ def same(a: Any, b: Any, size: float = 0.0) -> bool:
 def rate_at(updates: int, scheduler: Any, base: float) -> float:
     """The learning rate after so many updates by a scheduler of one group (`of_group`)."""
     return _rate(Numbers(), float(updates), base, scheduler)
+
+
+@dataclass(frozen=True)
+class SchedulerState:
+    """The state_dict() of a scheduler after any number of updates, made of one; of a SequentialLR with those of its `parts`."""
+
+    kind: type
+    exported: dict[str, Any]
+    parts: tuple[SchedulerState, ...] = ()
+
+    @staticmethod
+    def of(scheduler: Any) -> SchedulerState:
+        state = {key: copy.deepcopy(value) for key, value in scheduler.state_dict().items() if key != "_schedulers"}
+        return SchedulerState(type(scheduler), state, tuple(map(SchedulerState.of, getattr(scheduler, "_schedulers", ()))))
+
+    def after(self, updates: int, rates: Callable[[int], list[float]]) -> dict[str, Any]:
+        """`rates` are those of all groups after so many updates."""
+        return self._between(0, None, updates, rates)
+
+    def _between(self, begin: int, end: int | None, updates: int, rates: Callable[[int], list[float]]) -> dict[str, Any]:
+        """Of one that sets the rates from update `begin` on, and before `end`."""
+        state, last = copy.deepcopy(self.exported), updates if end is None else min(updates, end - 1)
+        done = max(last - begin, -1)  # -1: it waits
+        state |= {"last_epoch": done} | ({"_last_lr": rates(last)} if done >= 0 else {})
+        if self.kind is lr_scheduler.CosineAnnealingWarmRestarts:  # which does not count its steps
+            now, length = max(done, 0), state["T_0"]
+            if state["T_mult"] == 1:
+                now %= length
+            while now >= length:
+                now, length = now - length, length * state["T_mult"]
+            state |= {"T_cur": now, "T_i": length}
+        elif "_step_count" in state:
+            state["_step_count"] = max(done, 0) + 1
+        if self.parts:
+            bounds = [begin, *(begin + milestone for milestone in state["_milestones"]), end]
+            state["_schedulers"] = [part._between(*bounds[i:i + 2], updates, rates) for i, part in enumerate(self.parts)]
+        return state
+
+    def updates_of(self, given: Any) -> int:
+        """How many another state_dict() has had, which may differ in nothing else."""
+        if not isinstance(given, Mapping) or not isinstance(given.get("last_epoch"), int):
+            got = f"one with {', '.join(map(str, given)) or 'nothing'}" if isinstance(given, Mapping) else type(given).__name__
+            raise MismatchError(f"expected the state_dict() of {self.kind.__name__}, with last_epoch, got {got}")
+        updates = given["last_epoch"]
+        if wrong := list(self._differences(given, self.after(updates, lambda t: []))):
+            raise MismatchError("the step is compiled with another scheduler than this state is of: " + "; ".join(wrong))
+        return updates
+
+    def _differences(self, given: Any, expected: Mapping[str, Any]) -> Iterator[str]:
+        for key in sorted(expected.keys() | given.keys()):
+            ours, theirs = expected.get(key), given.get(key)
+            if (not key.startswith("_") or key == "_milestones") and key != "lr_lambdas" and not _equal(ours, theirs):
+                yield f"{key} of {self.kind.__name__} is {theirs}, expected {ours}"
+        theirs = given.get("_schedulers", [])
+        if len(theirs) != len(self.parts):
+            yield f"{self.kind.__name__} has {len(theirs)} schedulers, expected {len(self.parts)}"
+            return
+        for part, one, ours in zip(self.parts, theirs, expected.get("_schedulers", [])):
+            yield from part._differences(one, ours)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    return type(a) is type(b) and a == b or same(a, b)
