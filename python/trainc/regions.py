@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .emit import compute_type, number, symbol
@@ -73,19 +73,19 @@ def cosine_between(r: Any, share: Any, first: float, last: float) -> Any:
 
 class UpdateRegion:
     """An optimizer as a scalar region on one element of a parameter of one type; `t` is the count of updates with this one, `lr` the learning
-    rate."""
+    rate. `numbers` are more scalars of the step, which are f64 values of their names here."""
 
-    def __init__(self, dtype: str):
-        self.dtype, self.lines, self._next = dtype, [], 0
+    def __init__(self, dtype: str, numbers: Mapping[str, float]):
+        self.dtype, self.numbers, self.lines, self._next = dtype, numbers, [], 0
         self.lr, self.t = self.narrow("%lr"), "%t"
 
     @classmethod
-    def of(cls, dtypes: Iterable[str]) -> UpdateRegion:
+    def of(cls, dtypes: Iterable[str], numbers: Mapping[str, float] = {}) -> UpdateRegion:
         """One in the type in which parameters of these types are computed."""
         types = sorted({compute_type(dtype) for dtype in dtypes})
         if len(types) > 1:
             raise UnsupportedError(f"parameters of one group in {' and '.join(types)}: expected one type")
-        return cls(types[0])
+        return cls(types[0], numbers)
 
     def op(self, name: str, *operands: str, dtype: str | None = None) -> str:
         self._next += 1
@@ -94,6 +94,10 @@ class UpdateRegion:
 
     def number(self, value: float, dtype: str | None = None) -> str:
         return self.op("arith.constant", number(value), dtype=dtype)
+
+    def hyper(self, name: str) -> str:
+        """One of the numbers, in the region's type."""
+        return self.narrow(f"%{name}")
 
     def narrow(self, x: str) -> str:
         """An f64 in the region's type."""
@@ -111,23 +115,22 @@ class UpdateRegion:
     def div(self, a: str, b: str) -> str:
         return self.op("arith.divf", a, b)
 
-    def power(self, base: float, factor: float = 1.0, more: float = 0.0) -> str:
-        """base^((t + more) factor), in f64."""
-        exponent = self.op("arith.addf", self.t, self.number(more, "f64"), dtype="f64")
-        exponent = self.op("arith.mulf", exponent, self.number(factor, "f64"), dtype="f64")
-        return self.op("math.powf", self.number(base, "f64"), exponent, dtype="f64")
+    def wide(self, name: str, *operands: str | float) -> str:
+        """An operation on f64."""
+        return self.op(name, *(x if isinstance(x, str) else self.number(x, "f64") for x in operands), dtype="f64")
 
     def less_from_one(self, x: str) -> str:
         """1 - x, of f64, in the region's type."""
-        return self.narrow(self.op("arith.subf", self.number(1.0, "f64"), x, dtype="f64"))
+        return self.narrow(self.wide("arith.subf", 1.0, x))
 
-    def moment(self, old: str, new: str, decay: float) -> str:
-        """decay old + (1 - decay) new."""
-        return self.add(self.mul(self.number(decay), old), self.mul(self.number(1.0 - decay), new))
+    def moment(self, old: str, new: str, decay: str) -> str:
+        """decay old + (1 - decay) new; `decay` is the name of a number."""
+        return self.add(self.mul(self.hyper(decay), old), self.mul(self.less_from_one(f"%{decay}"), new))
 
     def text(self, name: str, states: dict[str, float], rate: str, results: list[str], words: str = "") -> str:
         """The optimizer of that name; `words` such as " ema(0.9)" stand before its region."""
-        arguments = ", ".join(f"%{x}: {self.dtype}" for x in ("p", "g", *states))
+        arguments = ", ".join([*(f"%{x}: {self.dtype}" for x in ("p", "g", *states)), *(f"%{x}: f64" for x in ("lr", "t", *self.numbers))])
         kept = ", ".join(f"{state} = {number(value)}" for state, value in states.items())
-        head = f"train.optimizer {symbol(name)}({arguments}, %lr: f64, %t: f64) state({kept}) hyper(lr = {rate}, t = \"update\"){words} {{"
+        given = ", ".join([f'lr = {rate}, t = "update"', *(f"{x} = {number(value)}" for x, value in self.numbers.items())])
+        head = f"train.optimizer {symbol(name)}({arguments}) state({kept}) hyper({given}){words} {{"
         return "\n".join([head, *self.lines, f"  train.yield {', '.join(results)} : {', '.join([self.dtype] * len(results))}", "}"])

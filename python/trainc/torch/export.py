@@ -418,7 +418,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         labelled = entry.outputs(entry.result(), entry.name)
         labels, outputs = ", ".join(quoted(label) for label, _ in labelled), [value for _, value in labelled]
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
-        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry, ranks)}) -> ({labels}){' weights(ema)' if entry.name in averaged else ''}")
+        labels = f"({labels}) weights(ema)" if entry.name in averaged else f"({labels})"
+        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry, ranks)}) -> {labels}")
     frozen_names = [name for name in parameters if name in read and name not in group_of]
     left_out = {name: shared.folded.get(names.get(name)) for name in model.state_dict() if names.get(name) not in read}
     own = set(frozen_names) - replaced

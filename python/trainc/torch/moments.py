@@ -19,7 +19,7 @@ import torch
 
 from ..errors import InvalidArgumentError, MismatchError, UnsupportedError
 from ..step import EMA, Step
-from .optim import KINDS, Group, by_region
+from .optim import KINDS, Group
 from .scalers import Scaler
 from .schedulers import SchedulerState, same
 
@@ -227,10 +227,7 @@ class Moments:
         return changed
 
     def _numbers_of(self, settings: Mapping[str, Any], group: Group) -> dict[str, Any]:
-        """The numbers by name here; flags, and what a region has as constants, by name there. Where Adagrad's sums begin is none of
-        them: its state has the sums."""
-        if by_region(self.kind, group.settings):
-            return {k: v for k, v in settings.items() if k in _NUMBERS | {"lr", "maximize", "decoupled_weight_decay"}}
+        """The numbers and flags by name here. Where Adagrad's sums begin is none of them: its state has the sums."""
         _, numbers, flags = KINDS[self.kind](settings)
         decoupled = settings.get("decoupled_weight_decay", True) or not settings["weight_decay"] or self.kind is not torch.optim.AdamW
         numbers.pop("initial_accumulator_value", None)
@@ -446,10 +443,10 @@ class Begun:
         optimizers = optimizer if many else [optimizer]
         states = [_taken(o) for o in optimizers]
         self.states: Any = states if many else states[0]
-        stepped = sorted({s.last_epoch for s in schedulers})
-        if len(stepped) > 1:
-            raise UnsupportedError(f"the schedulers have done {', '.join(map(str, stepped))} updates: expected one count for all")
-        self.updates = stepped[0] if stepped else None
+        done = sorted({s.last_epoch for s in schedulers})
+        if len(done) > 1:
+            raise UnsupportedError(f"the schedulers have done {', '.join(map(str, done))} updates: expected one count for all")
+        self.updates = done[0] if done else None
         moments = [values for state in states for values in state["state"].values()]
         self._tensors = [(x, x._version) for values in moments for x in values.values() if isinstance(x, torch.Tensor)]
         counts = {int(values["step"]) for values in moments if "step" in values}
@@ -458,7 +455,8 @@ class Begun:
             done = ", ".join(map(str, sorted(counts)))
             raise UnsupportedError(f"the optimizer has done {done} updates, its scheduler {self.updates}: a schedule is stepped once per update")
         self.scaler = scaler and scaler.state
-        self.any = bool(self.updates or scaler and scaler.has_begun) or any(_has_begun(o, values) for o, state in zip(optimizers, states) for values in state["state"].values())
+        stepped = any(_has_begun(o, values) for o, state in zip(optimizers, states) for values in state["state"].values())
+        self.any = bool(self.updates or scaler and scaler.has_begun or stepped)
 
     def check(self) -> None:
         if any(x._version != version for x, version in self._tensors):

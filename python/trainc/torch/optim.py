@@ -53,6 +53,11 @@ def _adamw(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
     return "adamw", _adam_numbers(g) | dict(weight_decay=g["weight_decay"]), {}
 
 
+def _nadam(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
+    decay = "weight_decay" if g["decoupled_weight_decay"] else "l2"
+    return "", _adam_numbers(g) | {decay: g["weight_decay"] or None, "momentum_decay": g["momentum_decay"]}, {}
+
+
 def _radam(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
     decay = "weight_decay" if g["decoupled_weight_decay"] else "l2"
     return "radam", _adam_numbers(g) | {decay: g["weight_decay"] or None}, {"eps_before_correction": True}
@@ -85,25 +90,28 @@ def _muon(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
                              "unclamped": g["adjust_lr_fn"] == "spectral_unclamped"}
 
 
+# The name of the dialect, numbers and flags.
 KINDS: dict[type, Callable[[Settings], tuple[str, Settings, dict[str, bool]]]] = {
-    torch.optim.SGD: _sgd, torch.optim.Adam: _adam, torch.optim.AdamW: _adamw, torch.optim.RAdam: _radam,
+    torch.optim.SGD: _sgd, torch.optim.Adam: _adam, torch.optim.AdamW: _adamw, torch.optim.NAdam: _nadam, torch.optim.RAdam: _radam,
     torch.optim.Adamax: _adamax, torch.optim.Adagrad: _adagrad, torch.optim.Adadelta: _adadelta, torch.optim.RMSprop: _rmsprop,
     torch.optim.Muon: _muon}
-# With these settings by a scalar region.
+# What the dialect has no name for is a scalar region with these numbers.
 REGIONS: dict[type, regions.Rule] = {
-    torch.optim.SGD: regions.sgd, torch.optim.NAdam: regions.nadam,
-    torch.optim.Adam: lambda r, g: regions.adam(r, g, g.get("decoupled_weight_decay", False)),
-    torch.optim.AdamW: lambda r, g: regions.adam(r, g, g.get("decoupled_weight_decay", True))}
+    torch.optim.SGD: regions.sgd, torch.optim.Adam: regions.adam, torch.optim.AdamW: regions.adam, torch.optim.NAdam: regions.nadam,
+    torch.optim.RAdam: regions.radam, torch.optim.Adamax: regions.adamax, torch.optim.Adagrad: regions.adagrad,
+    torch.optim.Adadelta: regions.adadelta, torch.optim.RMSprop: regions.rmsprop}
 
 
-def by_region(kind: type, settings: Settings) -> bool:
-    if kind not in KINDS or settings.get("maximize", False) or settings.get("amsgrad", False):
+def _by_region(kind: type, settings: Settings) -> bool:
+    if kind is torch.optim.NAdam or settings.get("maximize", False) or settings.get("amsgrad", False):
         return True
     return kind is torch.optim.SGD and bool(settings["momentum"] and settings["nesterov"] and settings["dampening"])
 
 
 def _region(name: str, kind: type, settings: Settings, rate: str, words: str) -> str:
-    region = UpdateRegion.of(DTYPES[p.dtype] for p in settings["params"])
+    _, numbers, _ = KINDS[kind](settings)
+    numbers = {key: value for key, value in numbers.items() if value is not None and key not in ("lr", "initial_accumulator_value")}
+    region = UpdateRegion.of((DTYPES[p.dtype] for p in settings["params"]), numbers)
     states, results = REGIONS[kind](region, settings)
     return region.text(name, states, rate, results, words)
 
@@ -151,17 +159,15 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
                    words: str, first: int, single: bool) -> list[Group]:
     """Their names are numbered from `first` on, but for a `single` one; `words` stand behind their numbers."""
     kind = type(optimizer)
-    if kind not in KINDS and kind not in REGIONS:
+    if kind not in KINDS:
         raise UnsupportedError(f"optimizer {kind.__module__}.{kind.__name__}: expected one of "
-                               f"{', '.join(sorted(k.__name__ for k in {**KINDS, **REGIONS}))} of torch.optim")
+                               f"{', '.join(sorted(k.__name__ for k in KINDS))} of torch.optim")
     wanted = [prefix + ("optimizer" if single else f"group{i}") for i in range(first, first + len(optimizer.param_groups))]
     own = [free_name(name, taken) for name in wanted]
     if scheduler is not None:
         refuse_scheduler(scheduler, optimizer, [f"{name}.lr" for name in own])
     groups = []
     for i, (name, group) in enumerate(zip(own, optimizer.param_groups)):
-        if group.get("maximize") and kind not in REGIONS:
-            raise UnsupportedError(f"{kind.__name__} with maximize=True: negate the loss instead")
         settings = {k: v.item() if isinstance(v, torch.Tensor) else v for k, v in group.items()}
         if wrong := [f"{k} = {v}" for k, v in settings.items() if isinstance(v, float) and not math.isfinite(v)]:
             raise UnsupportedError(f"param_groups[{i}] has {', '.join(wrong)}: expected finite numbers")
@@ -178,7 +184,7 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
             given = _rate_of(its, group, i)
             text = schedule(f"{name}.schedule", its, float(settings["initial_lr"])) + "\n"
             rate = symbol(f"{name}.schedule")
-        if by_region(kind, settings):
+        if _by_region(kind, settings):
             text += _region(name, kind, settings, rate if isinstance(rate, str) else number(rate), words)
         else:
             word, numbers, flags = KINDS[kind](settings)
