@@ -131,7 +131,10 @@ def nested(optimizer):
 
 count = itertools.count()
 for make, words in [
-        (lambda o: lr_scheduler.MultiplicativeLR(o, lambda t: 0.9), ("MultiplicativeLR", "step.set")),
+        (lambda o: lr_scheduler.MultiplicativeLR(o, lambda t: 0.9), ("MultiplicativeLR", "any other stays in Python: leave scheduler= out, and before each update step.set")),
+        (lambda o: lr_scheduler.ChainedScheduler([lr_scheduler.StepLR(o, 2)]), ("ChainedScheduler", "leave scheduler= out")),
+        (lambda o: lr_scheduler.CyclicLR(o, 0.1, 0.2), ("CyclicLR", "leave scheduler= out")),
+        (lambda o: lr_scheduler.ReduceLROnPlateau(o), ("ReduceLROnPlateau", "leave scheduler= out")),
         (lambda o: lr_scheduler.LambdaLR(o, lambda t: [1.0, 0.5][min(t, 1)]), ("LambdaLR", "needs the count as a number", "step.set")),
         (lambda o: lr_scheduler.LambdaLR(o, lambda t: 1.0 / (1 + next(count))), ("LambdaLR", "after 0 updates", "step.set")),
         (lambda o: lr_scheduler.LambdaLR(o, lambda t: random.random()), ("LambdaLR", "after 0 updates", "step.set")),

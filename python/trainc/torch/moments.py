@@ -354,7 +354,7 @@ class Optimizers:
         # One that does not count had as many as those that do.
         counts = counted or set().union(*(its.counts for its in found))
         if len(counts | given) > 1:
-            both = "".join(f", and updates= is {updates}" for updates in given)
+            both = "".join(f", and updates= or the scheduler {updates}" for updates in given)
             raise MismatchError(f"parameters have had {', '.join(map(str, sorted(counts)))} updates{both}: expected one count for all")
         if not counts | given and any(group.rate for part in self.parts for group in part.compiled):
             raise MismatchError(f"the state of {self.parts[0].kind.__name__} has no count of updates, which the schedule needs: expected "
@@ -443,10 +443,10 @@ class Begun:
         optimizers = optimizer if many else [optimizer]
         states = [_taken(o) for o in optimizers]
         self.states: Any = states if many else states[0]
-        done = sorted({s.last_epoch for s in schedulers})
-        if len(done) > 1:
-            raise UnsupportedError(f"the schedulers have done {', '.join(map(str, done))} updates: expected one count for all")
-        self.updates = done[0] if done else None
+        stepped = sorted({s.last_epoch for s in schedulers})
+        if len(stepped) > 1:
+            raise UnsupportedError(f"the schedulers have done {', '.join(map(str, stepped))} updates: expected one count for all")
+        self.updates = stepped[0] if stepped else None
         moments = [values for state in states for values in state["state"].values()]
         self._tensors = [(x, x._version) for values in moments for x in values.values() if isinstance(x, torch.Tensor)]
         counts = {int(values["step"]) for values in moments if "step" in values}
@@ -455,8 +455,8 @@ class Begun:
             done = ", ".join(map(str, sorted(counts)))
             raise UnsupportedError(f"the optimizer has done {done} updates, its scheduler {self.updates}: a schedule is stepped once per update")
         self.scaler = scaler and scaler.state
-        stepped = any(_has_begun(o, values) for o, state in zip(optimizers, states) for values in state["state"].values())
-        self.any = bool(self.updates or scaler and scaler.has_begun or stepped)
+        begun = any(_has_begun(o, values) for o, state in zip(optimizers, states) for values in state["state"].values())
+        self.any = bool(self.updates or scaler and scaler.has_begun or begun)
 
     def check(self) -> None:
         if any(x._version != version for x, version in self._tensors):

@@ -95,6 +95,13 @@ KINDS: dict[type, Callable[[Settings], tuple[str, Settings, dict[str, bool]]]] =
     torch.optim.SGD: _sgd, torch.optim.Adam: _adam, torch.optim.AdamW: _adamw, torch.optim.NAdam: _nadam, torch.optim.RAdam: _radam,
     torch.optim.Adamax: _adamax, torch.optim.Adagrad: _adagrad, torch.optim.Adadelta: _adadelta, torch.optim.RMSprop: _rmsprop,
     torch.optim.Muon: _muon}
+# Why the others of torch.optim have none.
+REFUSED: dict[type, str] = {
+    torch.optim.LBFGS: "it computes the loss several times for one update, and a step computes it once",
+    torch.optim.Adafactor: "its second moments are those of rows and columns, and a state here is as large as its parameter",
+    torch.optim.SparseAdam: "it takes sparse gradients, and those of a step are dense (use Adam)",
+    torch.optim.ASGD: "its rate and its average have schedules of their own (use SGD with a scheduler and ema=)",
+    torch.optim.Rprop: "its step sizes follow the signs of full-batch gradients, which no optimizer of the language does"}
 # What the dialect has no name for is a scalar region with these numbers.
 REGIONS: dict[type, regions.Rule] = {
     torch.optim.SGD: regions.sgd, torch.optim.Adam: regions.adam, torch.optim.AdamW: regions.adam, torch.optim.NAdam: regions.nadam,
@@ -160,7 +167,9 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
     """Their names are numbered from `first` on, but for a `single` one; `words` stand behind their numbers."""
     kind = type(optimizer)
     if kind not in KINDS:
-        raise UnsupportedError(f"optimizer {kind.__module__}.{kind.__name__}: expected one of "
+        known = next((k.__name__ for k in kind.__mro__ if k in KINDS), None)
+        why = REFUSED.get(kind) or (f"a subclass of {known}, whose own formula is not known" if known else "its formula is not known")
+        raise UnsupportedError(f"optimizer {kind.__module__}.{kind.__name__}: {why}; expected one of "
                                f"{', '.join(sorted(k.__name__ for k in KINDS))} of torch.optim")
     wanted = [prefix + ("optimizer" if single else f"group{i}") for i in range(first, first + len(optimizer.param_groups))]
     own = [free_name(name, taken) for name in wanted]

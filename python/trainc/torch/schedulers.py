@@ -137,7 +137,7 @@ def refuse_scheduler(scheduler: Any, optimizer: Any, scalars: Sequence[str]) -> 
         if why := _refusal(s):
             given, rates = ", ".join(f'"{name}"' for name in scalars), "scheduler.get_last_lr()"
             calls = f"step.set({given}, {rates}[0])" if len(scalars) == 1 else f"for name, rate in zip(({given}), {rates}): step.set(name, rate)"
-            raise UnsupportedError(f"scheduler {type(s).__name__}: {why} sets the rates from Python before each update: {calls}")
+            raise UnsupportedError(f"scheduler {type(s).__name__}: {why} stays in Python: leave scheduler= out, and before each update {calls}")
         if s.optimizer is not optimizer:
             raise UnsupportedError(f"scheduler {type(s).__name__} is of another {type(s.optimizer).__name__}: expected one of the exported optimizer")
         for i, group in enumerate(optimizer.param_groups):
