@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .emit import compute_type, number, symbol
+from .emit import attributes, compute_type, number, symbol
 from .errors import UnsupportedError
 
 
@@ -73,14 +73,14 @@ def cosine_between(r: Any, share: Any, first: float, last: float) -> Any:
 
 class UpdateRegion:
     """An optimizer as a scalar region on one element of a parameter of one type; `t` is the count of updates with this one, `lr` the learning
-    rate. `numbers` are more scalars of the step, which are f64 values of their names here."""
+    rate. `numbers` are more scalars of the step, or symbols of schedules, which are f64 values of their names here."""
 
-    def __init__(self, dtype: str, numbers: Mapping[str, float]):
+    def __init__(self, dtype: str, numbers: Mapping[str, float | str]):
         self.dtype, self.numbers, self.lines, self._next = dtype, numbers, [], 0
         self.lr, self.t = self.narrow("%lr"), "%t"
 
     @classmethod
-    def of(cls, dtypes: Iterable[str], numbers: Mapping[str, float] = {}) -> UpdateRegion:
+    def of(cls, dtypes: Iterable[str], numbers: Mapping[str, float | str] = {}) -> UpdateRegion:
         """One in the type in which parameters of these types are computed."""
         types = sorted({compute_type(dtype) for dtype in dtypes})
         if len(types) > 1:
@@ -129,8 +129,8 @@ class UpdateRegion:
 
     def text(self, name: str, states: dict[str, float], rate: str, results: list[str], words: str = "") -> str:
         """The optimizer of that name; `words` such as " ema(0.9)" stand before its region."""
-        arguments = ", ".join([*(f"%{x}: {self.dtype}" for x in ("p", "g", *states)), *(f"%{x}: f64" for x in ("lr", "t", *self.numbers))])
+        scalars = {"lr": rate, "t": '"update"', **self.numbers}
+        arguments = ", ".join([*(f"%{x}: {self.dtype}" for x in ("p", "g", *states)), *(f"%{x}: f64" for x in scalars)])
         kept = ", ".join(f"{state} = {number(value)}" for state, value in states.items())
-        given = ", ".join([f'lr = {rate}, t = "update"', *(f"{x} = {number(value)}" for x, value in self.numbers.items())])
-        head = f"train.optimizer {symbol(name)}({arguments}) state({kept}) hyper({given}){words} {{"
+        head = f"train.optimizer {symbol(name)}({arguments}) state({kept}) hyper({attributes(scalars, {})}){words} {{"
         return "\n".join([head, *self.lines, f"  train.yield {', '.join(results)} : {', '.join([self.dtype] * len(results))}", "}"])

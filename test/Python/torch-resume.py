@@ -110,6 +110,8 @@ def beside_the_optimizer():
     for make, schedule in [
             (lambda p: SGD(p, 0.1, momentum=0.9), lambda o: StepLR(o, 7, 0.5)), (lambda p: SGD(p, 0.1), lambda o: CosineAnnealingWarmRestarts(o, 4, 2)),
             (AdamW, lambda o: OneCycleLR(o, 0.01, 40, cycle_momentum=False)), (AdamW, lambda o: LambdaLR(o, lambda t: 1 / (1 + t))),
+            (lambda p: SGD(p, 0.1, momentum=0.9, nesterov=True), lambda o: OneCycleLR(o, 0.1, 40)), (AdamW, lambda o: OneCycleLR(o, 0.01, 40, 0.4, three_phase=True)),
+            (lambda p: RMSprop(p, maximize=True), lambda o: OneCycleLR(o, 1e-4, 40, anneal_strategy="linear")), (NAdam, lambda o: OneCycleLR(o, 0.01, 40)),
             (NAdam, lambda o: SequentialLR(o, [LinearLR(o, 0.1, 1.0, 5), StepLR(o, 4), CosineAnnealingWarmRestarts(o, 3, 2)], [6, 16]))]:
         def new(m):
             optimizer = make(m.parameters())
@@ -126,7 +128,9 @@ def beside_the_optimizer():
             step.load_torch_optimizer(optimizer.state_dict(), scheduler=scheduler.state_dict(), scaler=scaler.state_dict())
             assert step.get("update") == 10 and step.torch_scaler() == scaler.state_dict() and scaler.state_dict()["_growth_tracker"] == 2
             for batch in batches[10:20]:
+                assert abs(step.get("lr") - scheduler.get_last_lr()[0]) < 1e-14
                 step(*batch)
+                scheduler.step()
             m, optimizer, scheduler, scaler = back
             m.load_state_dict(step.state_dict(as_torch=True))
             scheduler.load_state_dict(step.torch_scheduler())
@@ -393,6 +397,11 @@ def rates_of_schedules():
         optimizer.param_groups[0]["initial_lr"] = 0.4
         return StepLR(optimizer, 10)
 
+    def other_momentum(optimizer):
+        scheduler = OneCycleLR(optimizer, 0.1, 10)
+        optimizer.param_groups[0]["momentum"] = 0.3
+        return scheduler
+
     def before_a_group(optimizer):
         scheduler = StepLR(optimizer, 10)
         optimizer.add_param_group(dict(params=list(m[2].parameters())))
@@ -401,6 +410,7 @@ def rates_of_schedules():
     for make, said in [(changed, ("lr of param_groups[0] is 0.01: expected 0.1, that of its StepLR after 0 updates",)),
                        (two, ("expected 0.1, that of its CosineAnnealingLR",)),
                        (of_another_run, ("is 0.1: expected 0.4", "from initial_lr = 0.4 on")),
+                       (other_momentum, ("momentum of param_groups[0] is 0.3: expected 0.95, that of its OneCycleLR after 0 updates",)),
                        (before_a_group, ("param_groups[1] has no initial_lr: it was added after the StepLR was made",))]:
         m = mlp()
         optimizer = SGD(m[0].parameters(), 0.1)

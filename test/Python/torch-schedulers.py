@@ -139,7 +139,7 @@ for make, words in [
         (lambda o: lr_scheduler.LambdaLR(o, lambda t: 1.0 / (1 + next(count))), ("LambdaLR", "after 0 updates", "step.set")),
         (lambda o: lr_scheduler.LambdaLR(o, lambda t: random.random()), ("LambdaLR", "after 0 updates", "step.set")),
         (lambda o: lr_scheduler.LambdaLR(o, lambda t: sum(0.1 for k in range(90) if t > k)), ("LambdaLR", "64 ways", "step.set")),
-        (lambda o: lr_scheduler.OneCycleLR(o, 0.1, 20), ("OneCycleLR", "cycle_momentum=False")),
+        (lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.OneCycleLR(o, 0.1, 20), lr_scheduler.StepLR(o, 2)], [9]), ("OneCycleLR", "cycle_momentum=False")),
         (nested, ("SequentialLR: one of its schedulers is a SequentialLR, too", "expected one SequentialLR of all", "step.set")),
         (rebased, ("StepLR", "begins with 0.2", "0.1"))]:
     m = model()

@@ -212,15 +212,15 @@ class Moments:
             for name in here | found:
                 scalar = f"{group.name}.{name}"
                 settable = step._scalars.get(scalar)
-                value = group.rate(count) if name == "lr" and group.rate else here.get(name)
+                value = group.scheduled[name](count) if name in group.scheduled else here.get(name)
                 wanted = 0.0 if found.get(name) is None and settable else found.get(name)
-                scheduled = name == "lr" and group.rate
+                scheduled = name == "lr" and group.scheduled
                 if not settable and not same(raw["lr"] if scheduled else wanted, value, group.settings["initial_lr"] if scheduled else 0.0):
-                    why = f", its schedule's after {count} updates" if scheduled else ""
+                    why = f", its schedule's after {count} updates" if name in group.scheduled else ""
                     wrong.append(f"{name} of {group.name} is {wanted}, expected {value}{why}")
                 elif settable and {wanted} != {*step._values_of(scalar).values()}:
                     changed[scalar] = wanted
-            if group.rate and "initial_lr" in theirs and not same(theirs["initial_lr"], group.settings["initial_lr"]):
+            if group.scheduled and "initial_lr" in theirs and not same(theirs["initial_lr"], group.settings["initial_lr"]):
                 wrong.append(f"initial_lr of {group.name} is {theirs['initial_lr']}, expected {group.settings['initial_lr']}")
         if wrong:
             raise MismatchError("the step is compiled with other numbers than the optimizer has: " + "; ".join(wrong))
@@ -244,8 +244,8 @@ class Moments:
 
     def rates(self, step: Step) -> dict[str, Callable[[Step], float]]:
         """By the names that learning rates would have as scalars, those that follow a schedule: of the next update."""
-        return {f"{group.name}.lr": lambda step, rate=group.rate: rate(int(step.get(self.update)))
-                for group in self.compiled if group.rate and self._is_in(step, group)}
+        return {f"{group.name}.{name}": lambda step, value=value: value(int(step.get(self.update)))
+                for group in self.compiled if self._is_in(step, group) for name, value in group.scheduled.items()}
 
     def store(self, step: Step) -> dict[str, Any]:
         """A state_dict() of the optimizer with the step's moments and numbers; of a schedule the rate of the next update. What the step
@@ -266,21 +266,21 @@ class Moments:
 
     def store_scheduler(self, step: Step) -> dict[str, Any] | None:
         """The state_dict() of its scheduler, or None."""
-        return self.scheduler and self.scheduler.after(int(step.get(self.update)), lambda updates: [group.rate(updates) for group in self.compiled])
+        return self.scheduler and self.scheduler.after(int(step.get(self.update)), lambda updates: [group.scheduled["lr"](updates) for group in self.compiled])
 
     def _stored(self, step: Step, exported: Mapping[str, Any], group: Group) -> dict[str, Any]:
-        settings = dict(exported)
+        settings, update = dict(exported), int(step.get(self.update))
+        values = {name: value(update) for name, value in group.scheduled.items()}
         for scalar, settable in step._scalars.items():
             owner, _, name = scalar.rpartition(".")
-            if owner != group.name or not settable:
-                continue
-            key, value = _KEYS.get(name, name), step.get(scalar)
+            if owner == group.name and settable:
+                values[name] = step.get(scalar)
+        for name, value in values.items():
+            key = _KEYS.get(name, name)
             if isinstance(key, tuple):
                 settings[key[0]] = tuple(value if i == key[1] else v for i, v in enumerate(settings[key[0]]))
             elif key in settings and settings[key] != value:
                 settings[key] = torch.full_like(settings[key], value) if isinstance(settings[key], torch.Tensor) else value
-        if group.rate:
-            settings["lr"] = group.rate(int(step.get(self.update)))
         return settings
 
 
@@ -356,7 +356,7 @@ class Optimizers:
         if len(counts | given) > 1:
             both = "".join(f", and updates= or the scheduler {updates}" for updates in given)
             raise MismatchError(f"parameters have had {', '.join(map(str, sorted(counts)))} updates{both}: expected one count for all")
-        if not counts | given and any(group.rate for part in self.parts for group in part.compiled):
+        if not counts | given and any(group.scheduled for part in self.parts for group in part.compiled):
             raise MismatchError(f"the state of {self.parts[0].kind.__name__} has no count of updates, which the schedule needs: expected "
                                 "load_torch_optimizer(state, scheduler=scheduler.state_dict())")
         # Without a count the step's own goes on; what has a momentum buffer has had an update.

@@ -13,7 +13,7 @@ from ..emit import attributes, free_name, number, symbol
 from ..errors import UnsupportedError
 from ..regions import UpdateRegion
 from . import regions
-from .schedulers import of_group, rate_at, refuse_scheduler, same, schedule
+from .schedulers import momentum_at, momentum_of, momentum_schedule, of_group, rate_at, refuse_scheduler, same, schedule
 from .translate import DTYPES
 
 Settings = dict[str, Any]
@@ -21,15 +21,15 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Group:
-    """An optimizer of the module, with its schedule if it has one, and the parameters that it updates; and what it was made of: `rate`
-    gives the scheduled learning rate after a number of updates."""
+    """An optimizer of the module, with its schedules if it has some, and the parameters that it updates; and what it was made of. Of numbers
+    that follow schedules, `scheduled` gives the values after a number of updates: "lr", and the momentum of a OneCycleLR."""
 
     name: str
     text: str
     parameters: tuple[str, ...]
     kind: type
     settings: Settings
-    rate: Callable[[int], float] | None
+    scheduled: dict[str, Callable[[int], float]]
 
 
 def _sgd(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
@@ -115,12 +115,17 @@ def _by_region(kind: type, settings: Settings) -> bool:
     return kind is torch.optim.SGD and bool(settings["momentum"] and settings["nesterov"] and settings["dampening"])
 
 
-def _region(name: str, kind: type, settings: Settings, rate: str, words: str) -> str:
-    _, numbers, _ = KINDS[kind](settings)
-    numbers = {key: value for key, value in numbers.items() if value is not None and key not in ("lr", "initial_accumulator_value")}
+def _optimizer(name: str, kind: type, settings: Settings, schedules: Mapping[str, str], words: str) -> str:
+    """The optimizer of that name. `schedules` are those of numbers, `words` stand behind these."""
+    word, numbers, flags = KINDS[kind](settings)
+    numbers |= schedules
+    if not _by_region(kind, settings):
+        return f"train.optimizer {symbol(name)} = {word}<{attributes(numbers, flags)}>{words}"
+    rate = numbers.pop("lr")
+    numbers = {key: value for key, value in numbers.items() if value is not None and key != "initial_accumulator_value"}
     region = UpdateRegion.of((DTYPES[p.dtype] for p in settings["params"]), numbers)
     states, results = REGIONS[kind](region, settings)
-    return region.text(name, states, rate, results, words)
+    return region.text(name, states, rate if isinstance(rate, str) else number(rate), results, words)
 
 
 def groups_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], scheduler: Any, names: Mapping[int, str],
@@ -152,14 +157,21 @@ def refuse_twice(groups: Sequence[Group]) -> None:
         seen.add(name)
 
 
-def _rate_of(scheduler: Any, group: Settings, i: int) -> Callable[[int], float]:
-    """The learning rate of param_groups[i], whose scheduler it is, after a number of updates; refused where it has another one now."""
+def _scheduled(scheduler: Any, group: Settings, i: int) -> dict[str, Callable[[int], float]]:
+    """The learning rate of param_groups[i], whose scheduler it is, after a number of updates, and the momentum if it changes that;
+    refused where they have others now."""
     kind, done, base = type(scheduler).__name__, scheduler.last_epoch, float(group["initial_lr"])
     rate = functools.partial(rate_at, scheduler=scheduler, base=base)
     if not same(group["lr"], rate(done), base):
         raise UnsupportedError(f"lr of param_groups[{i}] is {float(group['lr'])}: expected {rate(done)}, that of its {kind} after {done} updates "
                                f"from initial_lr = {base} on")
-    return rate
+    if not (key := momentum_of(scheduler)):
+        return {"lr": rate}
+    now, momentum = group["betas"][0] if key == "b1" else group["momentum"], functools.partial(momentum_at, scheduler=scheduler)
+    if not same(now, momentum(done)):
+        raise UnsupportedError(f"{'betas[0]' if key == 'b1' else key} of param_groups[{i}] is {float(now)}: expected {momentum(done)}, that of its {kind} "
+                               f"after {done} updates")
+    return {"lr": rate, key: momentum}
 
 
 def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapping[int, str], taken: set[str], prefix: str,
@@ -187,16 +199,15 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
             if id(p) not in names:
                 raise UnsupportedError(f"param_groups[{i}] has a parameter of shape {tuple(p.shape)} that is not one of the model's")
             parameters.append(names[id(p)])
-        text, rate, given = "", settings["lr"], None
+        texts, schedules, scheduled = [], {}, {}
         if scheduler is not None:
             its = of_group(scheduler, i)
-            given = _rate_of(its, group, i)
-            text = schedule(f"{name}.schedule", its, float(settings["initial_lr"])) + "\n"
-            rate = symbol(f"{name}.schedule")
-        if _by_region(kind, settings):
-            text += _region(name, kind, settings, rate if isinstance(rate, str) else number(rate), words)
-        else:
-            word, numbers, flags = KINDS[kind](settings)
-            text += f"train.optimizer {symbol(name)} = {word}<{attributes(numbers | {'lr': rate}, flags)}>{words}"
-        groups.append(Group(name, text, tuple(parameters), kind, {k: v for k, v in settings.items() if k != "params"}, given))
+            scheduled = _scheduled(its, group, i)
+            schedules["lr"] = symbol(f"{name}.schedule")
+            texts.append(schedule(f"{name}.schedule", its, float(settings["initial_lr"])))
+            if key := momentum_of(its):
+                schedules[key] = symbol(f"{name}.momentum_schedule")
+                texts.append(momentum_schedule(f"{name}.momentum_schedule", its))
+        texts.append(_optimizer(name, kind, settings, schedules, words))
+        groups.append(Group(name, "\n".join(texts), tuple(parameters), kind, {k: v for k, v in settings.items() if k != "params"}, scheduled))
     return groups

@@ -90,10 +90,14 @@ def _lambda(r: Any, t: Any, base: float, s: Any) -> Any:
 
 
 def _one_cycle(r: Any, t: Any, base: float, s: Any) -> Any:
-    """Where PyTorch's ends with an error, after `total_steps` updates, the rate stays."""
+    return _in_phases(r, t, s, "lr")
+
+
+def _in_phases(r: Any, t: Any, s: Any, what: str) -> Any:
+    """Of a OneCycleLR its "lr" or its "momentum". Where PyTorch's ends with an error, after `total_steps` updates, it stays."""
     t, begin, rates, ends = r.binary("minimumf", t, float(s.total_steps)), 0.0, [], []
     for phase in s._schedule_phases:
-        end, first, last = float(phase["end_step"]), *(float(s.group[phase[name]]) for name in ("start_lr", "end_lr"))
+        end, first, last = float(phase["end_step"]), *(float(s.group[phase[name]]) for name in (f"start_{what}", f"end_{what}"))
         share = r.binary("divf", r.binary("subf", t, begin), end - begin)
         rates.append((cosine_between if s._anneal_func_type == "cos" else linear_between)(r, share, first, last))
         ends.append(end)
@@ -121,8 +125,8 @@ def _refusal(s: Any) -> str | None:
         return f"expected one of {', '.join(sorted(k.__name__ for k in RULES))}; any other"
     if isinstance(s, lr_scheduler.SequentialLR) and any(isinstance(part, lr_scheduler.SequentialLR) for part in s._schedulers):
         return "one of its schedulers is a SequentialLR, too: expected one SequentialLR of all; another"
-    if isinstance(s, lr_scheduler.OneCycleLR) and s.cycle_momentum:
-        return "it changes the momentum, too: expected cycle_momentum=False; another"
+    if isinstance(s, lr_scheduler.SequentialLR) and any(map(momentum_of, s._schedulers)):
+        return "one of its schedulers is a OneCycleLR that changes the momentum, too: expected cycle_momentum=False; another"
     try:
         for function in s.lr_lambdas if isinstance(s, lr_scheduler.LambdaLR) else ():
             formula_of(function, Numbers())
@@ -157,7 +161,7 @@ def of_group(scheduler: Any, i: int) -> Any:
     if isinstance(scheduler, lr_scheduler.LambdaLR):
         made.formula, made.lr_lambdas = formula_of(scheduler.lr_lambdas[i], Numbers()), None
     if isinstance(scheduler, lr_scheduler.OneCycleLR):
-        made.group = {key: float(value) for key, value in scheduler.optimizer.param_groups[i].items() if key.endswith("_lr")}
+        made.group = {key: float(value) for key, value in scheduler.optimizer.param_groups[i].items() if key.endswith(("_lr", "_momentum"))}
     if hasattr(made, "_schedulers"):
         made._schedulers = [of_group(s, i) for s in made._schedulers]
     return made
@@ -167,6 +171,23 @@ def schedule(name: str, scheduler: Any, base: float) -> str:
     """The text of the schedule of one group, whose learning rate at the start is `base`. `scheduler` is its own (`of_group`)."""
     region = ScheduleRegion()
     return region.text(name, _rate(region, "%t", base, scheduler))
+
+
+def momentum_of(scheduler: Any) -> str | None:
+    """The number that a OneCycleLR schedules beside the rate, as the source calls it."""
+    if not isinstance(scheduler, lr_scheduler.OneCycleLR) or not scheduler.cycle_momentum:
+        return None
+    return "b1" if scheduler.use_beta1 else "momentum"
+
+
+def momentum_schedule(name: str, scheduler: Any) -> str:
+    """The text of its schedule, and `momentum_at` its values; as `schedule` and `rate_at`."""
+    region = ScheduleRegion()
+    return region.text(name, _in_phases(region, "%t", scheduler, "momentum"))
+
+
+def momentum_at(updates: int, scheduler: Any) -> float:
+    return _in_phases(Numbers(), float(updates), scheduler, "momentum")
 
 
 def same(a: Any, b: Any, size: float = 0.0) -> bool:
