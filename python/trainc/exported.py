@@ -147,7 +147,7 @@ def clauses_of(norm: float | None, value: float | None, accumulate: int, precisi
         raise UnsupportedError(f"accumulate is {accumulate}: expected a number of micro-batches, 1 or more")
     norm, value = (None if bound == math.inf else bound for bound in (norm, value))
     if norm is not None and value is not None:
-        raise UnsupportedError("clip_grad_norm and clip_grad_value together: the step has one clip")
+        raise UnsupportedError("clip_grad_norm and clip_grad_value together: expected one of them, as a step has one clip")
     clauses = f" clip(global_norm<{number(norm)}>)" if norm is not None else ""
     clauses += f" clip(value<{number(value)}>)" if value is not None else ""
     clauses += f" accumulate({accumulate})" if accumulate != 1 else ""

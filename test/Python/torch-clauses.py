@@ -76,6 +76,12 @@ def static_scales():
         export(m, SGD(m.parameters(), 0.1), precision="f16")
 
 
+def one_clip():
+    m = mlp().double()
+    with refused(trainc.UnsupportedError, "clip_grad_norm and clip_grad_value together: expected one of them, as a step has one clip"):
+        export(m, SGD(m.parameters(), 0.1), clip_grad_norm=1.0, clip_grad_value=1.0)
+
+
 def scales_of_several_steps():
     """Each has its own."""
     m = torch.nn.ModuleDict(dict(a=mlp(), b=mlp())).double()
@@ -168,7 +174,7 @@ def averages_that_are_not_there():
             torch.testing.assert_close(got, wanted(batches[0][0]), rtol=1e-10, atol=1e-12)
 
 
-for test in (rule_of_grad_scaler, static_scales, scales_of_several_steps, half_precision, averages, averages_that_are_not_there):
+for test in (rule_of_grad_scaler, static_scales, one_clip, scales_of_several_steps, half_precision, averages, averages_that_are_not_there):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         test()
         print(f"{test.__name__}: ok", flush=True)

@@ -209,8 +209,9 @@ class Other(torch.optim.Optimizer):
         super().__init__(parameters, dict(lr=lr))
 
 
-for kind, said in [(ASGD, "schedules of their own (use SGD with a scheduler and ema=)"), (Rprop, "signs of full-batch gradients"), (LBFGS, "the loss several times for one update"),
-                   (Adafactor, "those of rows and columns"), (SparseAdam, "sparse gradients"), (Own, "a subclass of AdamW"), (Other, "its formula is not known")]:
+for kind, said in [(ASGD, "schedules of their own (use SGD with a scheduler and ema=)"), (Rprop, "signs of full-batch gradients"),
+                   (LBFGS, "the loss several times for one update"), (Adafactor, "those of rows and columns"), (SparseAdam, "sparse gradients"),
+                   (Own, "a subclass of AdamW"), (Other, "its formula is not known")]:
     m = model()
     with refused(trainc.UnsupportedError, f".{kind.__name__}: ", said, "expected one of Adadelta, Adagrad, Adam"):
         trainc.torch.export(m, batches[0], loss, kind(m.parameters(), lr=0.1))

@@ -110,8 +110,10 @@ def beside_the_optimizer():
     for make, schedule in [
             (lambda p: SGD(p, 0.1, momentum=0.9), lambda o: StepLR(o, 7, 0.5)), (lambda p: SGD(p, 0.1), lambda o: CosineAnnealingWarmRestarts(o, 4, 2)),
             (AdamW, lambda o: OneCycleLR(o, 0.01, 40, cycle_momentum=False)), (AdamW, lambda o: LambdaLR(o, lambda t: 1 / (1 + t))),
-            (lambda p: SGD(p, 0.1, momentum=0.9, nesterov=True), lambda o: OneCycleLR(o, 0.1, 40)), (AdamW, lambda o: OneCycleLR(o, 0.01, 40, 0.4, three_phase=True)),
-            (lambda p: RMSprop(p, maximize=True), lambda o: OneCycleLR(o, 1e-4, 40, anneal_strategy="linear")), (NAdam, lambda o: OneCycleLR(o, 0.01, 40)),
+            (lambda p: SGD(p, 0.1, momentum=0.9, nesterov=True), lambda o: OneCycleLR(o, 0.1, 40)),
+            (AdamW, lambda o: OneCycleLR(o, 0.01, 40, 0.4, three_phase=True)),
+            (lambda p: RMSprop(p, maximize=True), lambda o: OneCycleLR(o, 1e-4, 40, anneal_strategy="linear")),
+            (NAdam, lambda o: OneCycleLR(o, 0.01, 40)),
             (NAdam, lambda o: SequentialLR(o, [LinearLR(o, 0.1, 1.0, 5), StepLR(o, 4), CosineAnnealingWarmRestarts(o, 3, 2)], [6, 16]))]:
         def new(m):
             optimizer = make(m.parameters())
@@ -149,10 +151,12 @@ def states_beside_that_do_not_fit():
     with export(m, optimizer, scheduler=scheduler, scaler=scaler, accumulate=2).step(threads=1) as step:
         parts = [state["_schedulers"][0], state["_schedulers"][1] | {"gamma": 0.5}]
         for given, said in [
-                (dict(scheduler=StepLR(optimizer, 3).state_dict()), ["_milestones of SequentialLR is None, expected [4]", "has 0 schedulers, expected 2"]),
+                (dict(scheduler=StepLR(optimizer, 3).state_dict()),
+                 ["_milestones of SequentialLR is None, expected [4]", "has 0 schedulers, expected 2"]),
                 (dict(scheduler=state | {"_schedulers": parts}), ["gamma of StepLR is 0.5, expected 0.1"]),
                 (dict(scheduler={}), ["expected the state_dict() of SequentialLR, with last_epoch, got one with nothing"]),
-                (dict(scheduler=scheduler), ["got SequentialLR"]), (dict(scheduler=state, updates=3), ["updates= and the schedulers have 0, 3 updates"]),
+                (dict(scheduler=scheduler), ["got SequentialLR"]),
+                (dict(scheduler=state, updates=3), ["updates= and the schedulers have 0, 3 updates"]),
                 (dict(updates=0, scaler={}), ["expected the state_dict() of a GradScaler, with scale", "got one with nothing"]),
                 (dict(updates=0, scaler=scaler), ["got GradScaler"]), (dict(updates=0, scaler=rule | {"scale": 0.0}), ["scale is 0.0"]),
                 (dict(updates=0, scaler=rule | {"growth_interval": 0, "backoff_factor": "half", "_growth_tracker": -1}),

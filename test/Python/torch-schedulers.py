@@ -131,7 +131,8 @@ def nested(optimizer):
 
 count = itertools.count()
 for make, words in [
-        (lambda o: lr_scheduler.MultiplicativeLR(o, lambda t: 0.9), ("MultiplicativeLR", "any other stays in Python: leave scheduler= out, and before each update step.set")),
+        (lambda o: lr_scheduler.MultiplicativeLR(o, lambda t: 0.9), ("MultiplicativeLR", "any other stays in Python",
+                                                                  "leave scheduler= out, and before each update step.set")),
         (lambda o: lr_scheduler.ChainedScheduler([lr_scheduler.StepLR(o, 2)]), ("ChainedScheduler", "leave scheduler= out")),
         (lambda o: lr_scheduler.CyclicLR(o, 0.1, 0.2), ("CyclicLR", "leave scheduler= out")),
         (lambda o: lr_scheduler.ReduceLROnPlateau(o), ("ReduceLROnPlateau", "leave scheduler= out")),
@@ -139,7 +140,8 @@ for make, words in [
         (lambda o: lr_scheduler.LambdaLR(o, lambda t: 1.0 / (1 + next(count))), ("LambdaLR", "after 0 updates", "step.set")),
         (lambda o: lr_scheduler.LambdaLR(o, lambda t: random.random()), ("LambdaLR", "after 0 updates", "step.set")),
         (lambda o: lr_scheduler.LambdaLR(o, lambda t: sum(0.1 for k in range(90) if t > k)), ("LambdaLR", "64 ways", "step.set")),
-        (lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.OneCycleLR(o, 0.1, 20), lr_scheduler.StepLR(o, 2)], [9]), ("OneCycleLR", "cycle_momentum=False")),
+        (lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.OneCycleLR(o, 0.1, 20), lr_scheduler.StepLR(o, 2)], [9]),
+         ("OneCycleLR", "cycle_momentum=False")),
         (nested, ("SequentialLR: one of its schedulers is a SequentialLR, too", "expected one SequentialLR of all", "step.set")),
         (rebased, ("StepLR", "begins with 0.2", "0.1"))]:
     m = model()

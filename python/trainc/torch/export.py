@@ -348,18 +348,9 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     entries = [step for some in steps.values() for step in some]
     if len({e.name for e in entries}) < len(entries):
         raise UnsupportedError(f"two steps of one name among {', '.join(e.name for e in entries)}")
-    averaged = set(ema_evals or {})
-    if averaged and all(one.ema is None for one in (trains or {"step": alone}).values()):
+    if ema_evals and all(one.ema is None for one in (trains or {"step": alone}).values()):
         raise UnsupportedError("ema_evals without ema: expected the decay of the averages")
-    if both := sorted(averaged.intersection(evals or {})):
-        raise UnsupportedError(f"evals and ema_evals both have {', '.join(both)}: expected names of their own")
-    for name, given in {**(evals or {}), **(ema_evals or {})}.items():
-        function, batch = given if isinstance(given, tuple) else (given, example_batch)
-        if name in (e.name for e in entries):
-            raise UnsupportedError(f"an eval is called {name}, as a step is: expected another name")
-        if batch is None:
-            raise UnsupportedError(f"eval '{name}' has no batch: with trains= expected a pair of a function and a batch")
-        entries.append(captured(name, model, function, batch, shared, evaluated=True))
+    entries += _captured_evals(model, evals or {}, ema_evals or {}, example_batch, [e.name for e in entries], shared)
     translate(entries, model, shared)
     heads: dict[str, str] = {}  # what stands behind the inputs of each
     for kind, some in steps.items():
@@ -415,11 +406,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     for step in entries[:len(heads)]:
         lines += step.text(f"train.step {symbol(step.name)}({_ports(step, ranks)}){heads[step.name]}")
     for entry in entries[len(heads):]:
-        labelled = entry.outputs(entry.result(), entry.name)
-        labels, outputs = ", ".join(quoted(label) for label, _ in labelled), [value for _, value in labelled]
-        entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
-        labels = f"({labels}) weights(ema)" if entry.name in averaged else f"({labels})"
-        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry, ranks)}) -> {labels}")
+        lines += _eval_lines(entry, ranks, " weights(ema)" if entry.name in (ema_evals or {}) else "")
     frozen_names = [name for name in parameters if name in read and name not in group_of]
     left_out = {name: shared.folded.get(names.get(name)) for name in model.state_dict() if names.get(name) not in read}
     own = set(frozen_names) - replaced
@@ -433,6 +420,30 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         {e.name: e.examples for e in entries if e.examples}, {e.name: e.shapes for e in entries},
         {e.name: e.unsigned_outputs for e in entries}, mesh=ranks.mesh,
         kinds={g.name: g.kind.__name__ for g in groups})
+
+
+def _captured_evals(model: nn.Module, evals: Mapping[str, Any], ema_evals: Mapping[str, Any], example_batch: Batch | None, steps: Sequence[str],
+                    shared: Shared) -> list[Entry]:
+    """`steps` are names that are taken."""
+    if both := sorted(evals.keys() & ema_evals.keys()):
+        raise UnsupportedError(f"evals and ema_evals both have {', '.join(both)}: expected names of their own")
+    entries = []
+    for name, given in {**evals, **ema_evals}.items():
+        function, batch = given if isinstance(given, tuple) else (given, example_batch)
+        if name in steps:
+            raise UnsupportedError(f"an eval is called {name}, as a step is: expected another name")
+        if batch is None:
+            raise UnsupportedError(f"eval '{name}' has no batch: with trains= expected a pair of a function and a batch")
+        entries.append(captured(name, model, function, batch, shared, evaluated=True))
+    return entries
+
+
+def _eval_lines(entry: Entry, ranks: Ranks, clause: str) -> list[str]:
+    """Ends the eval: its text, with a clause behind its outputs."""
+    labelled = entry.outputs(entry.result(), entry.name)
+    labels, outputs = ", ".join(quoted(label) for label, _ in labelled), [value for _, value in labelled]
+    entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
+    return entry.text(f"train.eval {symbol(entry.name)}({_ports(entry, ranks)}) -> ({labels}){clause}")
 
 
 def _yield_loss(step: Entry, names: Mapping[str, str]) -> str:

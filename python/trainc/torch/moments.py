@@ -266,7 +266,10 @@ class Moments:
 
     def store_scheduler(self, step: Step) -> dict[str, Any] | None:
         """The state_dict() of its scheduler, or None."""
-        return self.scheduler and self.scheduler.after(int(step.get(self.update)), lambda updates: [group.scheduled["lr"](updates) for group in self.compiled])
+        def rates(updates: int) -> list[float]:
+            return [group.scheduled["lr"](updates) for group in self.compiled]
+
+        return self.scheduler and self.scheduler.after(int(step.get(self.update)), rates)
 
     def _stored(self, step: Step, exported: Mapping[str, Any], group: Group) -> dict[str, Any]:
         settings, update = dict(exported), int(step.get(self.update))

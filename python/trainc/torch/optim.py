@@ -169,8 +169,8 @@ def _scheduled(scheduler: Any, group: Settings, i: int) -> dict[str, Callable[[i
         return {"lr": rate}
     now, momentum = group["betas"][0] if key == "b1" else group["momentum"], functools.partial(momentum_at, scheduler=scheduler)
     if not same(now, momentum(done)):
-        raise UnsupportedError(f"{'betas[0]' if key == 'b1' else key} of param_groups[{i}] is {float(now)}: expected {momentum(done)}, that of its {kind} "
-                               f"after {done} updates")
+        name = "betas[0]" if key == "b1" else key
+        raise UnsupportedError(f"{name} of param_groups[{i}] is {float(now)}: expected {momentum(done)}, that of its {kind} after {done} updates")
     return {"lr": rate, key: momentum}
 
 
