@@ -61,7 +61,7 @@ def _held_names(held: Sequence[str], windows: Sequence[str]) -> dict[str, str]:
     if len(windows) < 2:
         return {name: name for name in held}
     first, seeds = set(held[:_runtime.FIXED_SCALARS]) - {"seed"}, {f"{window}.seed" for window in windows}
-    return {f"{windows[0]}.{name}" if name in first else name: name for name in held if name not in seeds}
+    return {f"{windows[0]}.{name}" if name in first or name.startswith("loss_scale.") else name: name for name in held if name not in seeds}
 
 
 def _same(a: Any, b: Any) -> bool:

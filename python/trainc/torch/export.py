@@ -341,7 +341,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     scalers: dict[str, Scaler | None] = {}
     for kind, one in (trains or {"step": alone}).items():
         clauses[kind] = exported.clauses_of(one.clip_grad_norm, one.clip_grad_value, one.accumulate, precision, ("bf16", "f16", "autocast"))
-        scalers[kind] = scaler_of(one.scaler, f"{kind}." if scalers else "")
+        scalers[kind] = scaler_of(one.scaler, f"{kind}." if len(trains or ()) > 1 else "")
         clauses[kind] += scalers[kind].text if scalers[kind] else ""
         batches = enumerate([one.example_batch, *one.shapes])
         steps[kind] = [captured(f"{kind}_{i}" if i else kind, model, one.loss, batch, shared) for i, batch in batches]
