@@ -286,12 +286,8 @@ def changed_in_8_bits():
         return F.mse_loss(m.a(x), m.teacher(m.b(x)))
 
     model = Layers(follows)
-    reference = copy.deepcopy(model)
-    exported = trainc.torch.export(model, (x,), optimizer=sgd(model.parameters(), 0.0), frozen="int8", evals={"y": lambda m, x: m.teacher(x)})
-    with exported.step(threads=1) as step:
-        for _ in range(3):
-            assert abs(step(x).loss - reference(x).item()) <= 1e-12
-        assert distance(step.eval("y", x)["y"], reference.teacher(x).detach()) <= 1e-12
+    with refused(trainc.UnsupportedError, "stores nothing in 8 bits", "teacher.weight: the forward changes it in place"):
+        trainc.torch.export(model, (x,), optimizer=sgd(model.parameters(), 0.0), frozen="int8", evals={"y": lambda m, x: m.teacher(x)})
 
 
 def changed_by_evals():

@@ -1,6 +1,7 @@
 # REQUIRES: torch
 # RUN: %venv_torch %s
 """Weights between a model, an export, its files and its steps: what is read is whole and of the export, and what does not fit is refused."""
+import copy
 import os
 import sys
 import tempfile
@@ -174,6 +175,85 @@ def reports():
             assert text in report, (text, report)
 
 
+def rounded(w):
+    scale = w.abs().amax(1, keepdim=True) / 127
+    return (w / scale).round() * scale
+
+
+def in_int8():
+    """Frozen weights of products are stored in 8 bits in whatever way the model multiplies with them, also cast by autocast; what is not
+    is said, and that nothing is."""
+    class Conv1D(nn.Module):  # as that of transformers
+        def __init__(self, bias):
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.randn(6, 8), requires_grad=False), nn.Parameter(torch.zeros(8)) if bias else None
+
+        def forward(self, x):
+            return torch.addmm(self.bias, x, self.weight) if self.bias is not None else x @ self.weight
+
+    def within(m, x, y):
+        with torch.autocast("cpu", torch.bfloat16):
+            return loss(m, x, y)
+
+    torch.manual_seed(8)
+    conv1d, product = (nn.Sequential(Conv1D(bias), nn.Tanh(), nn.Linear(8, 3)) for bias in (True, False))
+    for m, function, precision in ((adapted(), loss, "autocast"), (adapted(), within, None), (conv1d, loss, None), (conv1d, loss, "autocast"),
+                                   (product, loss, None)):
+        wide = copy.deepcopy(m)
+        wide[0].weight.data = rounded(m[0].weight.data)
+        one, other = (trainc.torch.export(each, (x, y), function, torch.optim.SGD([p for p in each.parameters() if p.requires_grad], 0.1),
+                                          precision=precision, frozen=frozen) for each, frozen in ((m, "int8"), (wide, None)))
+        assert one.int8 == ["0.weight"] and "train.recompute" in one.text and not one.wider, one.text
+        with one.step(threads=1) as one, other.step(threads=1) as other:
+            for _ in range(3):
+                a, b = one(x, y), other(x, y)
+                assert abs(a.loss - b.loss) <= 1e-6 * b.loss and abs(a.grad_norm - b.grad_norm) <= 1e-5 * b.grad_norm, (function, precision, a, b)
+
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.conv, self.kept, self.base, self.head = (nn.Embedding(6, 4), nn.Conv1d(4, 4, 1), nn.Linear(4, 4), nn.Linear(4, 6),
+                                                                      nn.Linear(4, 6))
+            self.head.weight = self.table.weight
+            for m in (self.table, self.conv, self.base):
+                m.requires_grad_(False)
+
+        def forward(self, ids):
+            x = self.kept(self.conv(self.table(ids).mT).mT)
+            return (self.head(x) + self.base(x)).logsumexp(-1).mean()
+
+    m, ids = Mixed(), torch.tensor([[1, 2, 5]])
+    exported = trainc.torch.export(m, (ids,), optimizer=torch.optim.SGD([m.head.bias], 0.1), frozen="int8")
+    assert exported.int8 == ["base.weight"] and "(1 in int8, 3 weights are not)" in repr(exported), repr(exported)
+    assert exported.wider == {"table.weight": "aten.embedding.default reads it", "conv.weight": "aten.conv1d.default reads it",
+                              "kept.weight": "it requires a gradient"}, exported.wider
+    said = exported.report()
+    assert "stored in int8: base.weight" in said and "not stored in int8, aten.embedding.default reads it: table.weight" in said, said
+    m.base.requires_grad_(True)
+    with refused(trainc.UnsupportedError, "frozen='int8' stores nothing in 8 bits", "got conv.weight: aten.conv1d.default reads it; table.weight: "):
+        trainc.torch.export(m, (ids,), frozen="int8")
+    with refused(trainc.UnsupportedError, "with requires_grad=False, got no weight without"):
+        export(conv1d.requires_grad_(True), frozen="int8")
+
+
+def two_uses():
+    """A weight that one entry multiplies with and another one looks up is stored once."""
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.other = nn.Linear(6, 3, bias=False).requires_grad_(False), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.head(x) + self.other(x)
+
+    m = Tied()
+    m.twin = nn.Linear(6, 3, bias=False).requires_grad_(False)
+    evals = {"rows": lambda m, x, y: F.embedding(y, m.head.weight)}
+    exported = trainc.torch.export(m, (x, y), lambda m, x, y: F.cross_entropy(m(x) + m.twin(x), y), evals=evals, frozen="int8")
+    assert exported.int8 == ["twin.weight"] and {"head.weight", "twin.weight.int8"} < exported.weights.keys(), exported.weights.keys()
+    assert "head.weight.int8" not in exported.weights
+
+
 def ties():
     """Two names of one tensor with values that cannot be compared."""
     class Tied(nn.Module):
@@ -218,7 +298,7 @@ def named_as_constants():
     agree(Named().double(), (torch.randn(3, 40).double(),))
 
 
-for test in (artifact_anew, loaded_with, merged, changed, files, eight_bits, reports, ties, named_as_constants):
+for test in (artifact_anew, loaded_with, merged, changed, files, eight_bits, in_int8, two_uses, reports, ties, named_as_constants):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         if test.__code__.co_argcount:
             with tempfile.TemporaryDirectory() as own:

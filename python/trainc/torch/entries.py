@@ -21,10 +21,11 @@ from .attributes import Attributes
 from .calls import refuse_aliases
 from .capture import DATA, Batch, capture, loss_of, names_of, origin_of
 from .examples import Examples
+from .frozen import Int8, frozen_weights
 from .graphs import constants_read
 from .parallel import Ranks
 from .refusals import ASKING
-from .translate import RULES, Bytes, Finding, Int8, Translator, Unsupported, mutations
+from .translate import RULES, Bytes, Finding, Translator, Unsupported, mutations
 from .undone import undone
 
 NO_CONSTANT = object()
@@ -32,13 +33,16 @@ NO_CONSTANT = object()
 
 @dataclass
 class Shared:
-    """What the entries share: names of tensors as the module has them, ranks, whether all is in autocast, frozen weights in 8 bits
-    (None: as they are), large constants, buffers whose values are compiled in, and the tensors that any entry changes in place."""
+    """What the entries share: names of tensors as the module has them, ranks, whether all is in autocast, whether frozen weights are
+    stored in 8 bits, those that are and those that cannot be with the reason, large constants, buffers whose values are compiled in, and
+    the tensors that any entry changes in place."""
 
     names: dict[str, str]
     ranks: Ranks
     autocast: bool = False
-    int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None
+    in_int8: bool = False
+    int8: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    wider: dict[str, str] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     folded: dict[str, torch.Tensor] = field(default_factory=dict)
     changed: Collection[str] = ()
@@ -120,7 +124,7 @@ class Entry:
 
     def translate(self, model: nn.Module, shared: Shared) -> None:
         folded = _folded(model).difference(shared.changed)
-        self.t = Translator(Builder(), shared.names, shared.constants, self.trained, shared.int8, shared.folded, shared.changed)
+        self.t = Translator(Builder(), shared.names, shared.constants, self.trained, shared.int8, shared.folded)
         self.results = self.t.run(self.program, self.names, folded.__contains__)
         self.t.findings[:0] = self.asked
 
@@ -219,5 +223,11 @@ def translate(entries: Sequence[Entry], model: nn.Module, shared: Shared) -> Non
     state = itertools.chain(model.named_parameters(), model.named_buffers())
     changing = [(name, x) for name, x in state if x.requires_grad or shared.names[name] in shared.changed]
     refuse_aliases([x for e in entries for x in constants_read(e.program).values()], changing, Attributes(model, lambda: None))
+    if shared.in_int8:
+        shared.int8, shared.wider = frozen_weights((e.program for e in entries), shared.names, shared.changed)
+        if not shared.int8:
+            left = "; ".join(f"{name}: {reason}" for name, reason in shared.wider.items()) or "no weight without"
+            raise UnsupportedError("frozen='int8' stores nothing in 8 bits: expected weights of linear layers (matrices that are only multiplied "
+                                   f"with) with requires_grad=False, got {left}")
     for entry in entries:
         entry.translate(model, shared)

@@ -63,7 +63,7 @@ class Exported(exported.Exported):
     outputs of uint8, whose bits are i8 in the text. optimizers: how their states are called. begun: by the names of steps, what
     optimizers had done before. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that
     the loss does not read; they are not in the module. frozen: those that it reads without a gradient. int8: those of them that are stored
-    in 8 bits. left_out: names of the model's state dict that the module has not, with the value of what is compiled in. mesh: the ranks
+    in 8 bits, and wider: those that with frozen="int8" are not, by the reason. left_out: names of the model's state dict that the module has not, with the value of what is compiled in. mesh: the ranks
     that `step` compiles for. examples: of entries whose loss is given per example. shapes: of each entry those of the tensors of its
     example batch.
     """
@@ -79,6 +79,7 @@ class Exported(exported.Exported):
     unused: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
     int8: list[str] = field(default_factory=list)
+    wider: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, torch.Tensor | None] = field(default_factory=dict)
     added: frozenset[str] = frozenset()
     log: list[tuple[str, str]] = field(default_factory=list)
@@ -91,7 +92,8 @@ class Exported(exported.Exported):
         self._checksums = {name: zlib.crc32(_memory(x)) for name, x in self.weights.items() if name in self.frozen}
 
     def __repr__(self) -> str:
-        return (f"<trainc.torch.Exported: {len(self.weights)} tensors, {len(self.frozen)} parameters frozen, {len(self.unused)} unused; "
+        int8 = f" ({len(self.int8)} in int8, {len(self.wider)} weights are not)" if self.int8 else ""
+        return (f"<trainc.torch.Exported: {len(self.weights)} tensors, {len(self.frozen)} parameters frozen{int8}, {len(self.unused)} unused; "
                 f"{'; '.join([exported.listed_entries(self.inputs), *self._no_inputs()])}>")
 
     def _no_inputs(self) -> list[str]:
@@ -148,6 +150,8 @@ class Exported(exported.Exported):
         lines = [f"{operation:40} {text or '(nothing)'}" for operation, text in self.log]
         lines += [f"not in the module, the loss does not read it: {name}" for name in self.unused]
         lines += [f"frozen, no gradient reaches it: {name}" for name in self.frozen]
+        lines += [f"stored in int8: {name}" for name in self.int8]
+        lines += [f"not stored in int8, {reason}: {name}" for name, reason in self.wider.items()]
         lines += [f"{name} is also {', '.join(others)}" for name, others in self.tied.items()]
         lines += [f"of the example batch, {said}" for said in self._no_inputs()]
         return "\n".join(lines) + "\n"
@@ -298,7 +302,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     ema: the decay of a moving average of each trained parameter, which begins at its value at the export.
     frozen: "int8" stores the weights of linear layers that require no gradient in 8 bits: row o is scale[o] = max |w[o]| / 127 times
         w[o] / scale[o], rounded half to even. Products widen them one layer at a time. In the step they are NAME.int8 and
-        NAME.scale.
+        NAME.scale. `wider` says which weights are left as they are; with none in 8 bits it is an error.
     shapes: more example batches, of other shapes or with other constants: a step for each, which all train the same parameters. A call
         takes the first one that the batch fits; an open window goes on in any of them.
     trains: name -> Trains, in place of all arguments that it has: steps that train the parameters of their optimizers alone, with
@@ -335,7 +339,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     refuse_hooks(model, [o for some in used.values() for o in some])
     _refuse_shared(model)
     names, tied = _canonical(model)
-    shared = Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast", {} if frozen == "int8" else None)
+    shared = Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast", frozen == "int8")
     steps: dict[str, list[Entry]] = {}  # those that train the same
     clauses: dict[str, str] = {}
     scalers: dict[str, Scaler | None] = {}
@@ -369,7 +373,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     read = {*held, *(shared.int8 or ())}
     _refuse_nan(model, {*read, *shared.folded})
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers()), **shared.constants}
-    quantized = {key: x for name, (values, scale) in (shared.int8 or {}).items() for key, x in ((f"{name}.int8", values), (f"{name}.scale", scale))}
+    quantized = {key: x for name, (values, scale) in shared.int8.items() for key, x in ((f"{name}.int8", values), (f"{name}.scale", scale))}
     tensors |= quantized
     parameters = {name: p for name, p in model.named_parameters() if names[name] == name}
     by_id = {id(p): names[name] for name, p in model.named_parameters()}
@@ -408,6 +412,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     for entry in entries[len(heads):]:
         lines += _eval_lines(entry, ranks, " weights(ema)" if entry.name in (ema_evals or {}) else "")
     frozen_names = [name for name in parameters if name in read and name not in group_of]
+    if frozen:
+        shared.wider |= {name: "it requires a gradient" for name in frozen_names if parameters[name].requires_grad and parameters[name].dim() > 1}
     left_out = {name: shared.folded.get(names.get(name)) for name in model.state_dict() if names.get(name) not in read}
     own = set(frozen_names) - replaced
     copied = {name for name in held if name not in own or tensors[name].is_inference()} - shared.constants.keys() - quantized.keys()
@@ -416,7 +422,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, {e.name: e.items for e in entries},
         {e.name: e.t.unsigned for e in entries},
         OptimizersByStep(optimizers) if trains else optimizers["step"], begun, tied, [name for name in parameters if name not in read], frozen_names,
-        list(shared.int8 or ()), left_out, frozenset(held.keys() - model.state_dict().keys()), [line for e in entries for line in e.t.log],
+        list(shared.int8), shared.wider, left_out, frozenset(held.keys() - model.state_dict().keys()), [line for e in entries for line in e.t.log],
         {e.name: e.examples for e in entries if e.examples}, {e.name: e.shapes for e in entries},
         {e.name: e.unsigned_outputs for e in entries}, mesh=ranks.mesh,
         kinds={g.name: g.kind.__name__ for g in groups})

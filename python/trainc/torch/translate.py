@@ -6,8 +6,8 @@ import functools
 import inspect
 import operator
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from ..dimensions import progression
 from ..emit import Builder, Type, Value, compute_type, free_name
 from ..functions import from_uint8
 from .capture import PREFIX, Origin, origin_of
+from .frozen import Int8, is_cast
 from .graphs import is_assertion, is_random
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64",
@@ -108,25 +109,8 @@ def type_of(tensor: torch.Tensor) -> Type:
 
 
 @dataclass(frozen=True)
-class Int8:
-    """A frozen weight that is stored in 8 bits: row o is scale[o] times values[o], each as the name of a buffer. A product widens it
-    when it needs it, also in the backward pass."""
-
-    values: str
-    scale: str
-    type: Type
-
-
-@dataclass(frozen=True)
 class Bytes(Value):
     """What an entry gives of uint8: i8 that holds the bits."""
-
-
-def quantized(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(values, scale): symmetric, by rows: scale = max |w| / 127, values = w / scale rounded half to even."""
-    scale = weight.detach().abs().amax(1) / 127
-    values = (weight.detach() / torch.where(scale > 0, scale, 1.0)[:, None]).round().clamp(-127, 127)
-    return values.to(torch.int8), scale
 
 
 @dataclass
@@ -137,9 +121,8 @@ class Translator:
     canonical: dict[str, str]  # of each parameter and buffer the name that the module has
     constants: dict[str, torch.Tensor]  # buffers made of large constants, shared by all entries
     trained: bool = True  # else an eval: nothing is computed again, and nn.dropout is the identity
-    int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None  # what frozen weights become, if they are stored so
+    int8: Mapping[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)  # what frozen weights become that are stored so
     folded: dict[str, torch.Tensor] = field(default_factory=dict)  # buffers whose values are compiled in
-    changed: Collection[str] = ()  # tensors that an entry changes in place
     inputs: dict[str, Type] = field(default_factory=dict)
     unsigned: set[str] = field(default_factory=set)  # inputs of uint8, whose bits are i8
     read: dict[str, Type] = field(default_factory=dict)  # parameters and buffers that the body reads, by name
@@ -186,7 +169,8 @@ class Translator:
 
     def _dequantized(self, x: Int8) -> Value:
         values, scale = (self.b.read(name, self.read[name]) for name in (x.values, x.scale))
-        return self.b.binary("mul", self.b.cast(values, x.type.dtype), self.b.reshape(scale, [x.type.shape[0], 1]))
+        weight = self.b.binary("mul", self.b.cast(values, x.type.dtype), self.b.reshape(scale, [x.type.shape[0], 1]))
+        return functools.reduce(self.b.cast, x.casts, weight)
 
     @contextlib.contextmanager
     def with_weight(self, x: Any) -> Iterator[Value]:
@@ -326,10 +310,8 @@ class Translator:
         if not node.users:
             return None
         type = type_of(node.meta["val"])
-        if self.int8 is not None and spec.kind == InputKind.PARAMETER and name not in self.changed and _multiplies(program, node):
+        if name in self.int8:
             stored = Int8(f"{name}.int8", f"{name}.scale", type)
-            if name not in self.int8:
-                self.int8[name] = quantized(program.state_dict[spec.target])
             for key, tensor in zip((stored.values, stored.scale), self.int8[name]):
                 self.read[key] = type_of(tensor)
             return stored
@@ -372,6 +354,8 @@ class Translator:
         meta = node.meta.get("val")
         if isinstance(meta, torch.Tensor) and any(isinstance(n, int) and n == 0 for n in meta.shape):  # its values are known
             return torch.empty(meta.shape, dtype=meta.dtype)
+        if isinstance(args[0] if args else None, Int8) and is_cast(node):
+            return replace(args[0], casts=(*args[0].casts, DTYPES[meta.dtype]))
         translate = RULES.get(node.target) or RULES.get(str(node.target))
         if not translate:
             raise Unsupported("no rule" + HINTS.get(str(node.target).removeprefix("aten.").split(".")[0], ""))
@@ -390,13 +374,6 @@ class Translator:
             except Unsupported:
                 return UNKNOWN
         return tuple(map(self._stand_in, meta)) if isinstance(meta, tuple | list) else UNKNOWN
-
-
-def _multiplies(program: torch.export.ExportedProgram, node: torch.fx.Node) -> bool:
-    """Whether a parameter is frozen and nothing but the weight of linear layers."""
-    target = program.graph_signature.inputs_to_parameters[node.name]
-    return (not program.state_dict[target].requires_grad and node.meta["val"].dim() == 2
-            and all(user.target is torch.ops.aten.linear.default and list(user.args).index(node) == 1 for user in node.users))
 
 
 _A = torch.ops.aten

@@ -33,14 +33,15 @@ def linear(t: Translator, x: Value, weight: Any, bias: Any = None) -> Value:
 
 @rule(A.mm.default, A.bmm.default, A.matmul.default)
 def matmul(t: Translator, a: Any, b: Any) -> Value:
-    a, b = t.value(a), t.value(b)
-    rows = t.b.reshape(a, [1, *a.shape]) if a.rank == 1 else a
-    columns = t.b.reshape(b, [*b.shape, 1]) if b.rank == 1 else b
-    batch = broadcast_shape(rows.shape[:-2], columns.shape[:-2])
-    rows = t.b.broadcast(rows, [*batch, *rows.shape[-2:]])
-    if columns.rank > 2:
-        columns = t.b.broadcast(columns, [*batch, *columns.shape[-2:]])
-    return t.b.reshape(product(t, rows, columns), t.out.shape)
+    a = t.value(a)
+    with t.with_weight(b) as b:
+        rows = t.b.reshape(a, [1, *a.shape]) if a.rank == 1 else a
+        columns = t.b.reshape(b, [*b.shape, 1]) if b.rank == 1 else b
+        batch = broadcast_shape(rows.shape[:-2], columns.shape[:-2])
+        rows = t.b.broadcast(rows, [*batch, *rows.shape[-2:]])
+        if columns.rank > 2:
+            columns = t.b.broadcast(columns, [*batch, *columns.shape[-2:]])
+        return t.b.reshape(product(t, rows, columns), t.out.shape)
 
 
 def product(t: Translator, a: Value, b: Value, bias: Value | None = None) -> Value:
@@ -66,10 +67,11 @@ def grouped_product(t: Translator, x: Value, weights: Value, offs: Any, bias: An
 
 @rule(A.addmm.default)
 def addmm(t: Translator, bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Value:
-    bias, a, b = t.value(bias), t.value(a), t.value(b)
-    if beta == alpha == 1 and bias.rank == 1 and bias.shape[0] == b.shape[1]:
-        return product(t, a, b, bias)
-    out = product(t, a, b)
+    bias, a = t.value(bias), t.value(a)
+    with t.with_weight(b) as b:
+        if beta == alpha == 1 and bias.rank == 1 and bias.shape[0] == b.shape[1]:
+            return product(t, a, b, bias)
+        out = product(t, a, b)
     return _sum(t, bias, out, beta, alpha)
 
 
