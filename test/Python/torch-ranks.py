@@ -153,10 +153,12 @@ def no_space(text):
 
 def refused():
     model = Block()
+    model.up.requires_grad_(False)
     x = (torch.randn(2, 5, 8),)
     for options, said in [(dict(mesh={"model": 2}, parallel={"*.nothing": "colwise"}), "no module"), (dict(parallel=PLAN), "axis 'model'"),
                           (dict(mesh={"pipe": 2}), "got pipe"), (dict(mesh={"model": 2}, parallel={"up": "half"}), "'half'"),
                           (dict(mesh={"model": 2}, parallel="auto"), "base_model_tp_plan"), (dict(mesh={"data": 2}, batch_dims={"x": 3}), "no dimension 3"),
+                          (dict(mesh={"model": 2}, parallel={"up": "colwise"}, frozen="int8"), "parallel= shards: every rank would have all of up.weight;"),
                           (dict(mesh={"data": 2}, batch_dims={"y": None}), "no input is called y: expected names among x")]:
         try:
             trainc.torch.export(model, x, **options)

@@ -225,6 +225,9 @@ def translate(entries: Sequence[Entry], model: nn.Module, shared: Shared) -> Non
     refuse_aliases([x for e in entries for x in constants_read(e.program).values()], changing, Attributes(model, lambda: None))
     if shared.in_int8:
         shared.int8, shared.wider = frozen_weights((e.program for e in entries), shared.names, shared.changed)
+        if sharded := ", ".join(name for name in shared.int8 if name in shared.ranks.sharded):
+            raise UnsupportedError(f"frozen='int8' of weights that parallel= shards: every rank would have all of {sharded}; expected a plan without "
+                                   "them, or frozen=None")
         if not shared.int8:
             left = "; ".join(f"{name}: {reason}" for name, reason in shared.wider.items()) or "no weight without"
             raise UnsupportedError("frozen='int8' stores nothing in 8 bits: expected weights of linear layers (matrices that are only multiplied "

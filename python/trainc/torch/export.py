@@ -56,16 +56,16 @@ class Trains:
 class Exported(exported.Exported):
     """A module as text, with the initial values of its tensors.
 
-    text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers, as they were at the export: copies, but for
-    frozen parameters, which are the model's own and must not change. inputs: of each entry, name -> type. batches: of each entry the
-    names of all leaves of its example batch, with the values of those that are constants. items: of each entry the names of the batch's
-    items; of one that is a dict, list or tuple its leaves have longer names. unsigned, unsigned_outputs: of each entry the inputs and the
-    outputs of uint8, whose bits are i8 in the text. optimizers: how their states are called. begun: by the names of steps, what
-    optimizers had done before. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that
-    the loss does not read; they are not in the module. frozen: those that it reads without a gradient. int8: those of them that are stored
-    in 8 bits, and wider: those that with frozen="int8" are not, by the reason. left_out: names of the model's state dict that the module has not, with the value of what is compiled in. mesh: the ranks
-    that `step` compiles for. examples: of entries whose loss is given per example. shapes: of each entry those of the tensors of its
-    example batch.
+    text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers, as they were at the export: copies, but for frozen
+    parameters, which are the model's own and must not change. inputs: of each entry, name -> type. batches: of each entry the names of all leaves
+    of its example batch, with the values of those that are constants. items: of each entry the names of the batch's items; of one that is a dict,
+    list or tuple its leaves have longer names. unsigned, unsigned_outputs: of each entry the inputs and the outputs of uint8, whose bits are i8 in
+    the text. optimizers: how their states are called. begun: by the names of steps, what optimizers had done before. tied: names of the
+    model that share a parameter, by the name that the module has. unused: parameters that the loss does not read; they are not in the module.
+    frozen: those that it reads without a gradient. int8: those of them that are stored in 8 bits, and wider: those that with frozen="int8" are
+    not, by the reason. left_out: names of the model's state dict that the module has not, with the value of what is compiled in. mesh: the ranks
+    that `step` compiles for. examples: of entries whose loss is given per example. shapes: of each entry those of the tensors of its example
+    batch.
     """
 
     weights: dict[str, torch.Tensor]
