@@ -54,6 +54,23 @@ def llama():
     return transformers.LlamaForCausalLM(config).double()
 
 
+def small(kind, **options):
+    """A model of transformers of one layer."""
+    import transformers
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32, max_position_embeddings=16,
+        pad_token_id=0, bos_token_id=0, eos_token_id=0, **options)
+    return getattr(transformers, f"{kind}ForCausalLM")(config).double()
+
+
+def with_lora():
+    """Adapters at layers that are split by columns and by rows. PEFT makes them of float32."""
+    import peft
+    model = peft.get_peft_model(small("Qwen3", num_key_value_heads=2, head_dim=4),
+                                peft.LoraConfig(r=2, target_modules=["q_proj", "o_proj"], init_lora_weights=False))
+    return model.double()
+
+
 PLAN = {"q_proj": "colwise", "k_proj": "colwise", "v_proj": "colwise", "o_proj": "rowwise", "up": "colwise", "down": "rowwise"}
 
 
@@ -74,6 +91,9 @@ def cases():
     yield "model", Block(), same, None, dict(mesh={"model": RANKS}, parallel=PLAN), 1e-9
     tokens = [[(ids(2, 6),)] * RANKS for _ in range(UPDATES)]
     yield "auto", llama(), tokens, lambda m, t: m(input_ids=t, labels=t).loss, dict(mesh={"model": RANKS}, parallel="auto"), 1e-6
+    yield ("lora", with_lora(), tokens, lambda m, t: m(input_ids=t, labels=t).loss, dict(mesh={"model": RANKS}, parallel="auto"), 1e-6)
+    yield ("gathered", small("Phi3", num_key_value_heads=2, resid_pdrop=0.0, embd_pdrop=0.0), tokens, lambda m, t: m(input_ids=t, labels=t).loss,
+           dict(mesh={"model": RANKS}, parallel="auto"), 1e-6)
     ragged = [[(torch.randn(n, 5), ids(n) % 3) for n in sizes] for sizes in ((4, 4), (2, 4), (4, 2))]
     yield ("shapes", nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)), ragged, lambda m, x, y: F.cross_entropy(m(x), y),
            dict(mesh={"data": RANKS}, shapes=[ragged[1][0]]), 1e-9)
@@ -157,7 +177,8 @@ def refused():
     x = (torch.randn(2, 5, 8),)
     for options, said in [(dict(mesh={"model": 2}, parallel={"*.nothing": "colwise"}), "no module"), (dict(parallel=PLAN), "axis 'model'"),
                           (dict(mesh={"pipe": 2}), "got pipe"), (dict(mesh={"model": 2}, parallel={"up": "half"}), "'half'"),
-                          (dict(mesh={"model": 2}, parallel="auto"), "base_model_tp_plan"), (dict(mesh={"data": 2}, batch_dims={"x": 3}), "no dimension 3"),
+                          (dict(mesh={"model": 2}, parallel="auto"), "base_model_tp_plan"),
+                          (dict(mesh={"model": 2}, parallel={"*": "colwise"}), "parallel: the model itself is a Block, expected Linear"), (dict(mesh={"data": 2}, batch_dims={"x": 3}), "no dimension 3"),
                           (dict(mesh={"model": 2}, parallel={"up": "colwise"}, frozen="int8"), "parallel= shards: every rank would have all of up.weight;"),
                           (dict(mesh={"data": 2}, batch_dims={"y": None}), "no input is called y: expected names among x")]:
         try:
@@ -165,6 +186,32 @@ def refused():
             raise AssertionError(f"{options} is not refused")
         except trainc.UnsupportedError as e:
             assert said in str(e), e
+
+
+def plans():
+    """Of models of transformers: a word for each tensor that is sharded, adapters of PEFT with what they are added to."""
+    ids = (torch.tensor([[1, 2, 3, 4]]),)
+
+    def shardings(model):
+        exported = trainc.torch.export(model, ids, lambda m, t: m(input_ids=t, labels=t).loss, mesh={"model": 2}, parallel="auto")
+        lines = [line.partition(" : ") for line in exported.text.splitlines() if line.startswith("train.param")]
+        sharded = {name.rpartition("layers.0.")[2].removeprefix("train.param @"): line.partition(" split(")[2][:-1] for name, _, line in lines}
+        return {name: split for name, split in sharded.items() if split}, exported.text.count("train.constrain")
+
+    outputs, inputs = "[model]", "[], [model]"
+    mlp = {"mlp.gate_proj.weight": outputs, "mlp.up_proj.weight": outputs, "mlp.down_proj.weight": inputs}
+    assert shardings(with_lora()) == ({
+        "self_attn.q_proj.base_layer.weight": outputs, "self_attn.q_proj.lora_B.default.weight": outputs, "self_attn.k_proj.weight": outputs,
+        "self_attn.v_proj.weight": outputs, "self_attn.o_proj.base_layer.weight": inputs, "self_attn.o_proj.lora_A.default.weight": inputs, **mlp}, 0)
+    assert shardings(small("Phi3")) == ({"self_attn.qkv_proj.weight": outputs, "self_attn.o_proj.weight": inputs, "mlp.gate_up_proj.weight": outputs,
+                                         "mlp.down_proj.weight": inputs}, 2)
+    neox, _ = shardings(small("GPTNeoX", attention_dropout=0.0, hidden_dropout=0.0))
+    assert neox["gpt_neox.embed_in.weight"] == outputs and neox["attention.dense.weight"] == inputs, neox
+    try:
+        shardings(small("Mixtral"))
+        raise AssertionError("experts in parts are not refused")
+    except trainc.UnsupportedError as e:
+        assert "experts.gate_up_proj is 'packed_colwise', expected one of colwise, " in str(e) and "give a plan without it" in str(e), e
 
 
 def parts():
@@ -184,6 +231,7 @@ def parts():
 
 def main():
     refused()
+    plans()
     parts()
     subprocess.run([sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", __file__, "rank"],
                    check=True, timeout=300)

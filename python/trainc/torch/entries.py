@@ -124,7 +124,7 @@ class Entry:
 
     def translate(self, model: nn.Module, shared: Shared) -> None:
         folded = _folded(model).difference(shared.changed)
-        self.t = Translator(Builder(), shared.names, shared.constants, self.trained, shared.int8, shared.folded)
+        self.t = Translator(Builder(), shared.names, shared.constants, self.trained, shared.int8, shared.folded, shared.ranks)
         self.results = self.t.run(self.program, self.names, folded.__contains__)
         self.t.findings[:0] = self.asked
 

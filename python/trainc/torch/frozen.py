@@ -37,8 +37,16 @@ def is_cast(node: torch.fx.Node) -> bool:
     """Whether an operation casts its first argument to another floating-point type."""
     if node.target not in CASTS:
         return False
-    before, after = node.args[0].meta["val"].dtype, node.meta["val"].dtype
-    return before != after and after.is_floating_point
+    before, after = (getattr(n.meta.get("val"), "dtype", None) for n in (node.args[0], node))
+    return None is not before != after and after.is_floating_point
+
+
+def weight_of(node: torch.fx.Node) -> torch.fx.Node | None:
+    """What a product has as its weight, before casts."""
+    weight = node.args[PRODUCTS[node.target]] if node.target in PRODUCTS else None
+    while weight is not None and is_cast(weight):
+        weight = weight.args[0]
+    return weight
 
 
 def _others(node: torch.fx.Node) -> Iterator[torch.fx.Node]:

@@ -18,8 +18,9 @@ from ..dimensions import progression
 from ..emit import Builder, Type, Value, compute_type, free_name
 from ..functions import from_uint8
 from .capture import PREFIX, Origin, origin_of
-from .frozen import Int8, is_cast
+from .frozen import Int8, is_cast, weight_of
 from .graphs import is_assertion, is_random
+from .parallel import Ranks
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64",
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.bool: "i1"}
@@ -123,6 +124,7 @@ class Translator:
     trained: bool = True  # else an eval: nothing is computed again, and nn.dropout is the identity
     int8: Mapping[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)  # what frozen weights become that are stored so
     folded: dict[str, torch.Tensor] = field(default_factory=dict)  # buffers whose values are compiled in
+    ranks: Ranks = field(default_factory=Ranks)
     inputs: dict[str, Type] = field(default_factory=dict)
     unsigned: set[str] = field(default_factory=set)  # inputs of uint8, whose bits are i8
     read: dict[str, Type] = field(default_factory=dict)  # parameters and buffers that the body reads, by name
@@ -130,6 +132,7 @@ class Translator:
     log: list[tuple[str, str]] = field(default_factory=list)  # operations and what became of them
     node: torch.fx.Node | None = None
     env: dict[torch.fx.Node, Any] = field(default_factory=dict)  # what nodes have become
+    parameters: dict[torch.fx.Node, str] = field(default_factory=dict)  # the names of placeholders
     wide: bool = False  # whether bf16 and f16 are f32 in the rule that runs
     _widenings: int = 0
 
@@ -309,6 +312,7 @@ class Translator:
             raise Unsupported(f"an input of kind {spec.kind.name}")
         if not node.users:
             return None
+        self.parameters[node] = name
         type = type_of(node.meta["val"])
         if name in self.int8:
             stored = Int8(f"{name}.int8", f"{name}.scale", type)
@@ -363,6 +367,8 @@ class Translator:
             raise Unsupported("uint8, which wraps at 256: convert first, x.float() or x.int()")
         before = len(self.b.lines)
         result = translate(self, *args, **kwargs)
+        if self.parameters.get(weight_of(node)) in self.ranks.gathered:
+            result = self.b.constrain(result, self.ranks.whole_output(result.shape))
         self.log.append((str(node.target), "; ".join(l.strip().split(" loc(")[0] for l in self.b.lines[before:])))
         return result
 
