@@ -161,6 +161,16 @@ class Builder:
         self.write(f"{', '.join(v.name for v in values)} = {text}")
         return values
 
+    def users(self) -> dict[str, list[str]]:
+        """Of each value the operations that have it as an operand, as text without their results."""
+        users: dict[str, list[str]] = {}
+        for line in self.lines:
+            results, equals, text = line.partition(" = ")
+            text = text if equals else results.strip()
+            for name in set(_NAMES.findall(text)):
+                users.setdefault(name, []).append(text)
+        return users
+
     def body(self) -> list[str]:
         """The lines without operations whose results nothing uses; those of a region inside a train.recompute."""
         used: set[str] = set()
@@ -211,6 +221,15 @@ class Builder:
 
     def read(self, name: str, type: Type) -> Value:
         return self.once(f"train.read {symbol(name)} : {type}", type.shape, type.dtype)
+
+    def store(self, name: str, type: Type, dtype: str) -> None:
+        """Has what is read of f32 stored as another type, from which it is cast."""
+        value, stored = self.read(name, type), Value(self.name(), Type(type.shape, dtype))
+        at = next(i for i, line in enumerate(self.lines) if line.startswith(f"{self.indent}{value.name} = "))
+        self.lines[at:at + 1] = [f"{self.indent}{stored.name} = train.read {symbol(name)} : {stored.type}",
+                                 f"{self.indent}{value.name} = nn.cast {stored.name} to {type.dtype} : {stored.type}"]
+        self._regions.insert(at, None)
+        self._types[stored.name] = stored.type
 
     def constrain(self, x: Value, dims: Sequence[Sequence[str]]) -> Value:
         """x, sharded so by the axes of each dimension; without any, all of it on every rank."""

@@ -113,9 +113,6 @@ class Step:
             self._windows.setdefault(first.name, []).append(e)
         self._run = t.runtime.library.trainc_step
         self._tensors = {name: i for (role, name, _), i in t.tensors.items() if role in ("parameter", "buffer")}
-        for (role, name, _), i in t.tensors.items():  # of a frozen parameter there is a compute copy only
-            if role == "compute":
-                self._tensors.setdefault(name, i)
         d = t.descriptor  # gone when the step is closed
         self._table = [(DTYPES[tensor.dtype], shape_of(tensor)) for tensor in d.tensors[:d.num_tensors]]
         self._held_names = _held_names([s.name.decode() for s in d.scalars[:d.num_scalars]], list(self._windows))

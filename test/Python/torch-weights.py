@@ -236,6 +236,35 @@ def in_int8():
         export(conv1d.requires_grad_(True), frozen="int8")
 
 
+def in_bf16():
+    """Frozen weights that a step in bf16 reads in bf16 only are stored in bf16 alone, with the results that they have in f32."""
+    torch.manual_seed(9)
+    images = torch.randn(4, 1, 4, 4)
+    m = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 6), nn.LayerNorm(6), nn.Linear(6, 3))
+    m[:4].requires_grad_(False)
+    narrow = {"0.weight", "0.bias", "2.weight", "2.bias"}
+    for precision in "bf16", "autocast":
+        steps = []
+        for evals in {}, {"weights": lambda m, x, y: {name: p + 0 for name, p in m.named_parameters()}}:
+            exported = trainc.torch.export(m, (images, y), loss, torch.optim.SGD(m[4].parameters(), 0.1), precision=precision, evals=evals)
+            stored = {name for name, value in exported.weights.items() if value.dtype == torch.bfloat16}
+            assert stored == (set() if evals else narrow), (precision, evals, stored)
+            steps.append(exported.step(threads=1))
+        one, other = steps
+        compute = [{name for role, name, _ in step._trainer.tensors if role == "compute"} for step in steps]
+        assert compute[0] == {"4.weight", "4.bias"} and narrow < compute[1], compute
+        for _ in range(3):
+            a, b = one(images, y), other(images, y)
+            assert (a.loss, a.grad_norm) == (b.loss, b.grad_norm), (precision, a, b)
+        state, wide = one.state_dict(as_torch=True), other.state_dict(as_torch=True)
+        for name, value in state.items():
+            assert torch.equal(value, wide[name].bfloat16() if name in narrow else wide[name]), (precision, name)
+        assert one.load_state_dict(m.state_dict()) == ([], [])
+        for step in steps:
+            step.close()
+    assert all(value.dtype == torch.float32 for value in export(adapted()).weights.values())
+
+
 def two_uses():
     """A weight that one entry multiplies with and another one looks up is stored once."""
     class Tied(nn.Module):
@@ -298,7 +327,7 @@ def named_as_constants():
     agree(Named().double(), (torch.randn(3, 40).double(),))
 
 
-for test in (artifact_anew, loaded_with, merged, changed, files, eight_bits, in_int8, two_uses, reports, ties, named_as_constants):
+for test in (artifact_anew, loaded_with, merged, changed, files, eight_bits, in_int8, in_bf16, two_uses, reports, ties, named_as_constants):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         if test.__code__.co_argcount:
             with tempfile.TemporaryDirectory() as own:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.export.graph_signature import InputKind
 
 from .._entry import mapped
-from ..emit import Builder, Value
+from ..emit import Builder, Type, Value
 from ..errors import UnsupportedError, warn
 from ..exported import labelled
 from .attributes import Attributes
@@ -234,3 +234,19 @@ def translate(entries: Sequence[Entry], model: nn.Module, shared: Shared) -> Non
                                    f"with) with requires_grad=False, got {left}")
     for entry in entries:
         entry.translate(model, shared)
+
+
+def narrowed(entries: Sequence[Entry], frozen: Mapping[str, Type], precision: str | None) -> list[str]:
+    """Of frozen parameters those of f32 that all entries read in bf16 only, where they are cast to it or products in a step of bf16: the
+    entries now read them as bf16, which rounds as they did."""
+    found = [name for name, type in frozen.items() if type.dtype == "f32"]
+    for entry in entries:
+        rounding = ("nn.matmul ", "nn.conv2d ") if entry.trained and precision == "bf16" else ()
+        users = entry.t.b.users()
+        found = [name for name in found if name not in entry.t.read or all(
+            text.startswith((*rounding, f"nn.cast {x} to bf16 ")) for x in [entry.t.b.read(name, frozen[name]).name] for text in users.get(x, ()))]
+    for entry in entries:
+        for name in found:
+            if name in entry.t.read:
+                entry.t.b.store(name, frozen[name], "bf16")
+    return found

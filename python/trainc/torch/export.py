@@ -21,7 +21,7 @@ from ..errors import InvalidArgumentError, MismatchError, UnsupportedError, warn
 from ..step import Step
 from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch
-from .entries import NO_CONSTANT, Entry, Shared, captured, translate
+from .entries import NO_CONSTANT, Entry, Shared, captured, narrowed, translate
 from .examples import WEIGHTS, Examples, advice_of, examples_of
 from .hooks import refuse_hooks
 from .moments import Begun, Optimizers, OptimizersByStep, optimizers_of
@@ -57,15 +57,15 @@ class Exported(exported.Exported):
     """A module as text, with the initial values of its tensors.
 
     text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers, as they were at the export: copies, but for frozen
-    parameters, which are the model's own and must not change. inputs: of each entry, name -> type. batches: of each entry the names of all leaves
-    of its example batch, with the values of those that are constants. items: of each entry the names of the batch's items; of one that is a dict,
-    list or tuple its leaves have longer names. unsigned, unsigned_outputs: of each entry the inputs and the outputs of uint8, whose bits are i8 in
-    the text. optimizers: how their states are called. begun: by the names of steps, what optimizers had done before. tied: names of the
-    model that share a parameter, by the name that the module has. unused: parameters that the loss does not read; they are not in the module.
-    frozen: those that it reads without a gradient. int8: those of them that are stored in 8 bits, and wider: those that with frozen="int8" are
-    not, by the reason. left_out: names of the model's state dict that the module has not, with the value of what is compiled in. mesh: the ranks
-    that `step` compiles for. examples: of entries whose loss is given per example. shapes: of each entry those of the tensors of its example
-    batch.
+    parameters of their type, which are the model's own and must not change. inputs: of each entry, name -> type. batches: of each entry the names
+    of all leaves of its example batch, with the values of those that are constants. items: of each entry the names of the batch's items; of one
+    that is a dict, list or tuple its leaves have longer names. unsigned, unsigned_outputs: of each entry the inputs and the outputs of uint8,
+    whose bits are i8 in the text. optimizers: how their states are called. begun: by the names of steps, what optimizers had done before.
+    tied: names of the model that share a parameter, by the name that the module has. unused: parameters that the loss does not read; they are not
+    in the module. frozen: those that it reads without a gradient. int8: those of them that are stored in 8 bits, and wider: those that with
+    frozen="int8" are not, by the reason. left_out: names of the model's state dict that the module has not, with the value of what is compiled in.
+    mesh: the ranks that `step` compiles for. examples: of entries whose loss is given per example. shapes: of each entry those of the tensors of
+    its example batch.
     """
 
     weights: dict[str, torch.Tensor]
@@ -363,6 +363,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
             heads[step.name] = _yield_loss(step, names) + clauses[kind]
     for entry in entries[len(heads):]:
         _refuse(entry.t.findings, f"eval '{entry.name}'")
+        heads[entry.name] = _yield_outputs(entry)
     leaves = dict.fromkeys(name for e in entries for name in e.batch)
     if unknown := [name for name in batch_dims or () if name not in leaves]:
         raise UnsupportedError(f"batch_dims: no input is called {', '.join(unknown)}: expected names among {', '.join(leaves)}")
@@ -400,6 +401,10 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         raise UnsupportedError(f"changed in place by the forward: {', '.join(wrong)}, which requires a gradient. A step changes what is trained by "
                                "its optimizer alone: use the changed value and leave the parameter (scale.clamp(0, 4), not scale.clamp_(0, 4)); "
                                "what is not trained is a buffer, or has requires_grad_(False)")
+    frozen_names = [name for name in parameters if name in read and name not in group_of]
+    own = set(frozen_names) - replaced
+    for name in narrowed(entries, {name: held[name] for name in frozen_names if name in held and name in own}, precision):
+        held[name], tensors[name] = Type(held[name].shape, "bf16"), tensors[name].detach().bfloat16()
     ranks = shared.ranks
     lines = exported.mesh_lines(ranks.mesh) + [g.text for g in groups]
     for name, kept in held.items():
@@ -411,11 +416,9 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         lines += step.text(f"train.step {symbol(step.name)}({_ports(step, ranks)}){heads[step.name]}")
     for entry in entries[len(heads):]:
         lines += _eval_lines(entry, ranks, " weights(ema)" if entry.name in (ema_evals or {}) else "")
-    frozen_names = [name for name in parameters if name in read and name not in group_of]
     if frozen:
         shared.wider |= {name: "it requires a gradient" for name in frozen_names if parameters[name].requires_grad and parameters[name].dim() > 1}
     left_out = {name: shared.folded.get(names.get(name)) for name in model.state_dict() if names.get(name) not in read}
-    own = set(frozen_names) - replaced
     copied = {name for name in held if name not in own or tensors[name].is_inference()} - shared.constants.keys() - quantized.keys()
     return Exported(
         "\n".join(lines) + "\n", {name: tensors[name].detach().clone() if name in copied else tensors[name].detach() for name in held},
@@ -473,6 +476,14 @@ def _yield_loss(step: Entry, names: Mapping[str, str]) -> str:
     listed, weight = ", ".join(v.name for _, v in labelled), f" weight({count.name})" if count else ""
     b.write(f"train.yield {listed} loss({loss.name}){weight} : {', '.join(str(v.type) for v in yielded)}")
     return f" -> ({', '.join(quoted(label) for label, _ in labelled)})" if labelled else ""
+
+
+def _yield_outputs(entry: Entry) -> str:
+    """Ends an eval; its clause."""
+    labelled = entry.outputs(entry.result(), entry.name)
+    labels, outputs = ", ".join(quoted(label) for label, _ in labelled), [value for _, value in labelled]
+    entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
+    return f" -> ({labels})"
 
 
 def _mean_of_examples(step: Entry, losses: Value, outputs: Sequence[tuple[str, Value]], dims: dict[str, int]) -> tuple[Value, Value]:
