@@ -88,7 +88,8 @@ def compile(source: Any, output: str | os.PathLike | None = None, *, target: str
     if done.returncode < 0:
         raise CompileError(f"{said}\nthe compiler was ended by signal {-done.returncode}")
     if done.returncode:
-        raise CompileError(said)
+        advice = getattr(source, "advice", {})  # of an export
+        raise CompileError(said, "\n".join(text for found, text in advice.items() if found in said))
     if said.strip():
         warn(said.strip())
     return output

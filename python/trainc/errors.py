@@ -80,10 +80,11 @@ class DeviceError(Error):
 
 
 class CompileError(Error):
-    """The compiler refused a module. `diagnostics` is what it wrote: lines `file:line:column: error: ...` and notes."""
+    """The compiler refused a module. `diagnostics` is what it wrote: lines `file:line:column: error: ...` and notes. `advice` says before
+    it what to do, in the words of a front end."""
 
-    def __init__(self, diagnostics: str):
-        super().__init__(diagnostics.strip() or "the compiler failed without a message")
+    def __init__(self, diagnostics: str, advice: str = ""):
+        super().__init__("\n".join(filter(None, (advice, diagnostics.strip()))) or "the compiler failed without a message")
         self.diagnostics = diagnostics
 
 

@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ._files import beside, temporary
 from .compiler import compile
@@ -24,8 +24,12 @@ class Exported:
     """A module as text, with the initial values of its tensors.
 
     text: what `trainc` compiles. weights: name -> array. mesh: the ranks that `step` compiles for. kinds: those of optimizers, by the names of
-    groups. A front end says how its arrays are read (`_read`), and what a loaded step must know (`load`).
+    groups. A front end says how its arrays are read (`_read`), and what a loaded step must know (`load`). advice: what to do where the
+    compiler's diagnostics have a text.
     """
+
+    advice: ClassVar[Mapping[str, str]] = {
+        "expects --shard=none": "shard= with Muon, which updates whole matrices: expected shard='none', or another optimizer"}
 
     text: str
     weights: dict[str, Any]

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import torch
 import torch.nn.functional as F
@@ -188,6 +189,28 @@ def refused():
             assert said in str(e), e
 
 
+def together():
+    """Layers of which each could be sharded, but not with the other; and Muon, which updates whole matrices."""
+    model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Tanh(), nn.Linear(8, 4, bias=False))
+    batch, two = (torch.randn(2, 8),), {"model": 2}
+
+    def export(plan, optimizer=torch.optim.SGD, mesh=two):
+        return trainc.torch.export(model, batch, lambda m, x: m(x).square().mean(), optimizer(model.parameters(), 0.1), mesh=mesh, parallel=plan)
+
+    muon = torch.optim.Muon
+    for call, kind, said in [
+            (lambda: export({"0": "colwise", "2": "colwise"}).step(), trainc.CompileError, "parallel= shards what an operation needs whole"),
+            (lambda: export({"0": "colwise", "2": "rowwise"}, muon), trainc.UnsupportedError, "Muon of 0.weight, 2.weight: it updates whole matrices"),
+            (lambda: export(None, muon, {"data": 2}).step(shard="optimizer"), trainc.CompileError, "shard= with Muon, which updates whole matrices")]:
+        try:
+            call()
+            raise AssertionError(f"{said}: is not refused")
+        except kind as e:
+            assert str(e).startswith(said), e
+    with tempfile.TemporaryDirectory() as folder:
+        trainc.compile(export({"0": "colwise_gather_output", "2": "colwise"}), os.path.join(folder, "step.so"), mesh=two)
+
+
 def plans():
     """Of models of transformers: a word for each tensor that is sharded, adapters of PEFT with what they are added to."""
     ids = (torch.tensor([[1, 2, 3, 4]]),)
@@ -211,7 +234,7 @@ def plans():
         shardings(small("Mixtral"))
         raise AssertionError("experts in parts are not refused")
     except trainc.UnsupportedError as e:
-        assert "experts.gate_up_proj is 'packed_colwise', expected one of colwise, " in str(e) and "give a plan without it" in str(e), e
+        assert "experts.gate_up_proj is 'packed_colwise', expected one of colwise, " in str(e) and "give a plan without it to have it whole" in str(e), e
 
 
 def parts():
@@ -231,6 +254,7 @@ def parts():
 
 def main():
     refused()
+    together()
     plans()
     parts()
     subprocess.run([sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", __file__, "rank"],

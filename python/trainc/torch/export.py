@@ -25,7 +25,7 @@ from .entries import NO_CONSTANT, Entry, Shared, captured, narrowed, translate
 from .examples import WEIGHTS, Examples, advice_of, examples_of
 from .hooks import refuse_hooks
 from .moments import Begun, Optimizers, OptimizersByStep, optimizers_of
-from .optim import groups_of, refuse_twice
+from .optim import groups_of, refuse_parts, refuse_twice
 from .parallel import Ranks, ranks_of
 from .scalers import Scaler, scaler_of
 from .translate import DTYPES, Finding, bytes_of, mutations
@@ -67,6 +67,11 @@ class Exported(exported.Exported):
     mesh: the ranks that `step` compiles for. examples: of entries whose loss is given per example. shapes: of each entry those of the tensors of
     its example batch.
     """
+
+    advice: ClassVar[Mapping[str, str]] = exported.Exported.advice | {
+        "a train.constrain gathers it": "parallel= shards what an operation needs whole, or two of its operands along different dimensions: expected "
+                                        "'rowwise' for a layer that reads outputs of a 'colwise' one, 'colwise_gather_output' to have these whole on "
+                                        "every rank, or a plan without the layer"}
 
     weights: dict[str, torch.Tensor]
     inputs: dict[str, dict[str, Type]]
@@ -396,6 +401,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         for step in steps[kind] if trains else ():
             heads[step.name] += f" trains([{', '.join(symbol(g.name) for g in own)}])"
     refuse_twice(groups)
+    refuse_parts(groups, shared.ranks.sharded)
     replaced = set(shared.changed)
     if wrong := sorted(name for name in replaced & parameters.keys() if parameters[name].requires_grad):
         raise UnsupportedError(f"changed in place by the forward: {', '.join(wrong)}, which requires a gradient. A step changes what is trained by "

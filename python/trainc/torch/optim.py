@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,6 +155,14 @@ def refuse_twice(groups: Sequence[Group]) -> None:
         if name in seen:
             raise UnsupportedError(f"{name} is in two optimizers: expected one")
         seen.add(name)
+
+
+def refuse_parts(groups: Sequence[Group], sharded: Collection[str]) -> None:
+    """Refuses parameters that `parallel` shards in groups whose updates are of whole matrices."""
+    parts = [name for group in groups if group.kind is torch.optim.Muon for name in group.parameters if name in sharded]
+    if parts:
+        raise UnsupportedError(f"Muon of {', '.join(parts)}: it updates whole matrices, of which parallel= gives each rank a part; expected another "
+                               "optimizer for them, or a plan without their layers")
 
 
 def _scheduled(scheduler: Any, group: Settings, i: int) -> dict[str, Callable[[int], float]]:

@@ -102,8 +102,8 @@ def ranks_of(model: nn.Module, names: Mapping[str, str], mesh: Mapping[str, int]
     gathered: set[str] = set()
     for pattern, style in plan.items():
         if style not in STYLES:
-            raise UnsupportedError(f"parallel: {pattern} is '{style}', expected one of {', '.join(STYLES)}; give a plan without it to have that whole "
-                                   "on every rank")
+            raise UnsupportedError(f"parallel: {pattern} is '{style}', expected one of {', '.join(STYLES)}; give a plan without it to have it "
+                                   "whole on every rank")
         found = [(name, m) for name, m in model.named_modules() if fnmatch.fnmatchcase(name, pattern)]
         if not found and parallel != "auto":  # plans of transformers have layers that not every model has
             raise UnsupportedError(f"parallel: no module is called {pattern}")
