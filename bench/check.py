@@ -262,7 +262,7 @@ def torch_rows():
             " 0 fail after export", pytorch.held_out),
         Row("rules", "rules and traps", "each operation with a rule: value and gradient of PyTorch's in f64; each trap of export holds;"
             " each way to draw is the definition's", pytorch.tests("torch-operations.py", "torch-traps.py", "torch-attention.py", "torch-tensors.py",
-                                                                  "torch-random.py")),
+                                                                  "torch-random.py", "torch-checkpoint.py")),
         Row("optimizers", "optimizers", "each x flags x schedulers, 50 updates; 10 updates in torch + 10 here against 20 in torch, and back:"
             " f64 1e-10", pytorch.tests("torch-optimizers.py", "torch-schedulers.py")),
         Row("shapes", "shapes", "an epoch with a short last batch and 4 length buckets: PyTorch's losses; memory <= 1.02 x of the largest"
