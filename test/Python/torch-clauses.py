@@ -86,11 +86,13 @@ def scales_of_several_steps():
     """Each has its own."""
     m = torch.nn.ModuleDict(dict(a=mlp(), b=mlp())).double()
     trains = {name: trainc.torch.Trains(batches[0], lambda m, x, y, name=name: loss(m[name], x, y), SGD(m[name].parameters(), 0.1), scaler=scaler)
-              for name, scaler in (("a", 8.0), ("b", GradScaler("cpu", init_scale=16.0, growth_interval=1)))}
+              for name, scaler in (("a", GradScaler("cpu", init_scale=4.0, growth_factor=4.0, growth_interval=1)),
+                                    ("b", GradScaler("cpu", init_scale=16.0, growth_interval=1)))}
     with trainc.torch.export(m, trains=trains).step(threads=1) as step:
         for name in "a", "b":
             step.train(name, *batches[0])
-        assert [step.get("loss_scale"), step.get("b.loss_scale")] == [8.0, 32.0]
+        assert [step.get("a.loss_scale"), step.get("b.loss_scale")] == [16.0, 32.0]
+        assert [step.torch_scaler()[name]["growth_factor"] for name in ("a", "b")] == [4.0, 2.0]
 
 
 def half_precision():

@@ -169,7 +169,7 @@ def reports():
         report = step.report()
         for text in ("trained by group0 (NAdam): 1 parameter of 64 elements in float32, computed with in bfloat16, states ", " in float32; lr = 0.3",
                      "trained by group1 (SGD): 2 parameters of 27 elements in float32, computed with in bfloat16, states ", "; lr = 0.1",
-                     "frozen: 2 parameters of 16 elements in float32, computed with in bfloat16\n", "not trained: 2 buffers of 72 elements in float32 and int8\n",
+                     "frozen: 2 parameters of 16 elements in bfloat16\n", "not trained: 2 buffers of 72 elements in float32 and int8\n",
                      "stored in int8, with a scale per row: 1 frozen weight\n", "computed again in the backward pass\n",
                      "in no step, as the loss does not read it: unused.weight\n"):
             assert text in report, (text, report)

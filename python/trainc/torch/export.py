@@ -368,7 +368,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
             heads[step.name] = _yield_loss(step, names) + clauses[kind]
     for entry in entries[len(heads):]:
         _refuse(entry.t.findings, f"eval '{entry.name}'")
-        heads[entry.name] = _yield_outputs(entry)
+        heads[entry.name] = _yield_outputs(entry) + (" weights(ema)" if entry.name in (ema_evals or {}) else "")
     leaves = dict.fromkeys(name for e in entries for name in e.batch)
     if unknown := [name for name in batch_dims or () if name not in leaves]:
         raise UnsupportedError(f"batch_dims: no input is called {', '.join(unknown)}: expected names among {', '.join(leaves)}")
@@ -418,10 +418,9 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         end = "" if kind == "buffer" else f" optimizer({symbol(group_of[name])})" if name in group_of else " frozen"
         init = listed(bytes_of(tensors[name]), kept) if name in shared.constants else "zeros"
         lines.append(f"train.{kind} {symbol(name)} : {kept} init({init}){end}{ranks.of_parameter(name)}")
-    for step in entries[:len(heads)]:
-        lines += step.text(f"train.step {symbol(step.name)}({_ports(step, ranks)}){heads[step.name]}")
-    for entry in entries[len(heads):]:
-        lines += _eval_lines(entry, ranks, " weights(ema)" if entry.name in (ema_evals or {}) else "")
+    for entry in entries:
+        kind = "step" if entry.trained else "eval"
+        lines += entry.text(f"train.{kind} {symbol(entry.name)}({_ports(entry, ranks)}){heads[entry.name]}")
     if frozen:
         shared.wider |= {name: "it requires a gradient" for name in frozen_names if parameters[name].requires_grad and parameters[name].dim() > 1}
     left_out = {name: shared.folded.get(names.get(name)) for name in model.state_dict() if names.get(name) not in read}
@@ -451,14 +450,6 @@ def _captured_evals(model: nn.Module, evals: Mapping[str, Any], ema_evals: Mappi
             raise UnsupportedError(f"eval '{name}' has no batch: with trains= expected a pair of a function and a batch")
         entries.append(captured(name, model, function, batch, shared, evaluated=True))
     return entries
-
-
-def _eval_lines(entry: Entry, ranks: Ranks, clause: str) -> list[str]:
-    """Ends the eval: its text, with a clause behind its outputs."""
-    labelled = entry.outputs(entry.result(), entry.name)
-    labels, outputs = ", ".join(quoted(label) for label, _ in labelled), [value for _, value in labelled]
-    entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
-    return entry.text(f"train.eval {symbol(entry.name)}({_ports(entry, ranks)}) -> ({labels}){clause}")
 
 
 def _yield_loss(step: Entry, names: Mapping[str, str]) -> str:
