@@ -1,5 +1,6 @@
 """Compiling a module: the `trainc` program, with its options as keywords."""
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -89,7 +90,7 @@ def compile(source: Any, output: str | os.PathLike | None = None, *, target: str
         raise CompileError(f"{said}\nthe compiler was ended by signal {-done.returncode}")
     if done.returncode:
         advice = getattr(source, "advice", {})  # of an export
-        raise CompileError(said, "\n".join(text for found, text in advice.items() if found in said))
+        raise CompileError(said, "\n".join(text for pattern, text in advice.items() if re.search(pattern, said)))
     if said.strip():
         warn(said.strip())
     return output

@@ -24,8 +24,8 @@ class Exported:
     """A module as text, with the initial values of its tensors.
 
     text: what `trainc` compiles. weights: name -> array. mesh: the ranks that `step` compiles for. kinds: those of optimizers, by the names of
-    groups. A front end says how its arrays are read (`_read`), and what a loaded step must know (`load`). advice: what to do where the
-    compiler's diagnostics have a text.
+    groups. A front end says how its arrays are read (`_read`), and what a loaded step must know (`load`). advice: by patterns in the
+    compiler's diagnostics what to do.
     """
 
     advice: ClassVar[Mapping[str, str]] = {

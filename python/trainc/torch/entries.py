@@ -241,10 +241,10 @@ def narrowed(entries: Sequence[Entry], frozen: Mapping[str, Type], precision: st
     entries now read them as bf16, which rounds as they did."""
     found = [name for name, type in frozen.items() if type.dtype == "f32"]
     for entry in entries:
-        rounding = ("nn.matmul ", "nn.conv2d ") if entry.trained and precision == "bf16" else ()
-        users = entry.t.b.users()
-        found = [name for name in found if name not in entry.t.read or all(
-            text.startswith((*rounding, f"nn.cast {x} to bf16 ")) for x in [entry.t.b.read(name, frozen[name]).name] for text in users.get(x, ()))]
+        users, products = entry.t.b.users(), ("nn.matmul ", "nn.conv2d ") if entry.trained and precision == "bf16" else ()
+        reads = {name: entry.t.b.read(name, frozen[name]).name for name in found if name in entry.t.read}
+        wider = {name for name, x in reads.items() if not all(text.startswith((f"nn.cast {x} to bf16 ", *products)) for text in users.get(x, ()))}
+        found = [name for name in found if name not in wider]
     for entry in entries:
         for name in found:
             if name in entry.t.read:

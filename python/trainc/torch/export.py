@@ -69,9 +69,9 @@ class Exported(exported.Exported):
     """
 
     advice: ClassVar[Mapping[str, str]] = exported.Exported.advice | {
-        "a train.constrain gathers it": "parallel= shards what an operation needs whole, or two of its operands along different dimensions: expected "
-                                        "'rowwise' for a layer that reads outputs of a 'colwise' one, 'colwise_gather_output' to have these whole on "
-                                        "every rank, or a plan without the layer"}
+        r"""over (\["model"\]|'model')""":
+            "parallel= shards what an operation needs whole, or two of its operands along different dimensions: expected 'rowwise' for a layer that "
+            "reads outputs of a 'colwise' one, 'colwise_gather_output' to have these whole on every rank, or a plan without the layer"}
 
     weights: dict[str, torch.Tensor]
     inputs: dict[str, dict[str, Type]]
