@@ -201,7 +201,7 @@ def beside_several_optimizers():
         states = step.torch_optimizer()
         states["b"]["param_groups"][0]["lr"] = 0.1
         step.load_torch_optimizer(states, scheduler=scheduler, scaler=scaler)
-        assert [step.get(name) for name in ("update", "b.update", "b.loss_scale_age")] == [0, 1, 5]
+        assert [step.get(name) for name in ("a.update", "b.update", "b.loss_scale_age")] == [0, 1, 5]
         with refused(trainc.MismatchError, "expected the scheduler of a, b, by name, got c"):
             step.load_torch_optimizer(states, scheduler={"c": scheduler["b"]})
 
