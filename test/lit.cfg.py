@@ -146,8 +146,9 @@ def has_amx():
 aarch64_lib = os.path.join(config.trainc_source_dir, "build-aarch64", "lib")
 if shutil.which("qemu-aarch64") and os.path.exists(os.path.join(aarch64_lib, "libtrainc_runtime.a")):
     config.available_features.add("aarch64")
-config.substitutions += [("%aarch64_lib", aarch64_lib), ("%aarch64_cxx", config.cxx_compiler + " --target=aarch64-linux-gnu -fuse-ld=lld"),
-                         ("%qemu_aarch64", "qemu-aarch64 -L /usr/aarch64-linux-gnu")]
+for_aarch64 = " --target=aarch64-linux-gnu -fuse-ld=lld"
+config.substitutions += [("%aarch64_lib", aarch64_lib), ("%aarch64_cc", config.c_compiler + for_aarch64),
+                         ("%aarch64_cxx", config.cxx_compiler + for_aarch64), ("%qemu_aarch64", "qemu-aarch64 -L /usr/aarch64-linux-gnu")]
 
 if shutil.which("qemu-x86_64"):
     config.available_features.add("qemu")

@@ -291,12 +291,17 @@ static const trainc_scalar scalars[] = {
     {"lr", 0.1, TRAINC_SCALAR_SETTABLE | TRAINC_SCALAR_PERSISTENT, 0}};
 static const char *const groups[] = {"momentum"};
 
+#if defined(__aarch64__)
+#define PROCESSOR "aarch64-linux-gnu", "generic", "+neon"
+#else
+#define PROCESSOR "x86_64-linux-gnu", "x86-64", "+64bit,+sse2"
+#endif
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif
 const trainc_descriptor trainc_descriptor_handmade = {
     TRAINC_ABI_MAGIC, TRAINC_ABI_VERSION, TRAINC_NUM_STRUCTS, struct_bytes,
-    "handmade", "by hand", "x86_64-linux-gnu", "x86-64", "+64bit,+sse2",
+    "handmade", "by hand", PROCESSOR,
     1, 2, 0, 7, NUM_TENSORS, NUM_SCALARS, 1, 2, 6, SCALARS, WORKSPACE, 0, 1,
     arenas, tensors, scalars, groups, entries, kernels, &functions, NULL,
     TRAINC_TARGET_CPU, 0, NULL, NULL, 0};
