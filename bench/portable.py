@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What models train to with --portable-bits on every kind of CPU that is at hand: losses and states of 20 updates.
+"""What models train to with --portable-bits on every kind of CPU that is at hand: losses and states of 20 updates, or of 3 of large models.
 
-usage: portable.py [--record] [--only TEXT] [--cpus NAME ...]
+usage: portable.py [--record] [--only TEXT] [--cpus NAME ...] [--threads N ...]
 
 Each model is compiled for each kind (x86-64-v3, and x86-64-v4, AMX and AArch64 where they can run: what this machine's CPU
 lacks is restricted or emulated by qemu), and trains there by trainc-run, on 1, 2 and 3 threads. All must give the digest that
@@ -22,8 +22,11 @@ from common import BUILD, ENVIRONMENT, ROOT, compile_module, generate, run, tool
 from processors import of_type
 from workloads import write_safetensors
 
+sys.path.insert(0, os.path.join(ROOT, "examples"))
+from trainc_text import Module  # noqa: E402
+
 RECORD = os.path.join(results.FOLDER, "portable.json")
-UPDATES, EXAMPLES = 20, 64
+UPDATES, FEW, EXAMPLES = 20, 3, 64
 ARM_BUILD = os.environ.get("TRAINC_BUILD_AARCH64", os.path.join(ROOT, "build-aarch64"))
 
 
@@ -97,6 +100,36 @@ def lstm(batch, accumulate, steps=7, inputs=20, width=37, classes=6, schedule="c
     return "\n".join([*head, *lines, *tail]) + "\n"
 
 
+def convnet(batch, accumulate, size=24, classes=6):
+    """A module of convolutions of real sizes: each way in which the runtime computes them."""
+    module = Module()
+    module.lines.append("train.optimizer @optimizer = adam<lr = 0.001>")
+    # (its name, channels, outputs, window, stride, groups)
+    layers = [("stem", 3, 40, 5, 1, 1), ("winograd", 40, 48, 3, 1, 1), ("depthwise", 48, 48, 3, 1, 48), ("pointwise", 48, 33, 1, 1, 1),
+              ("grouped", 33, 66, 3, 1, 3), ("strided", 66, 35, 3, 2, 1)]
+    for name, channels, outputs, window, _, groups in layers:
+        fan_in = channels // groups * window * window
+        module.param(f"{name}.weight", (outputs, channels // groups, window, window), f"normal<{(2 / fan_in) ** 0.5:.4f}>")
+        module.param(f"{name}.bias", (outputs,), "zeros")
+    features = layers[-1][2] * (size // 4) ** 2
+    module.linear("fc", features, classes)
+
+    def loss(body, x, y):
+        for name, _, outputs, window, stride, groups in layers:
+            w, b, pad = body.read(f"{name}.weight"), body.read(f"{name}.bias"), window // 2
+            x = body.op(f"nn.conv2d {x.name}, {w.name} bias {b.name} strides [{stride}, {stride}] padding [{pad}, {pad}, {pad}, {pad}]"
+                        f" groups {groups} : {x.type}, {w.type}, {b.type}",
+                        ((batch, outputs, x.shape[2] // stride, x.shape[3] // stride), x.element))
+            x = body.pointwise("relu", x)
+        pooled = (batch, outputs, size // 4, size // 4)
+        x, _ = body.op(f"nn.max_pool2d {x.name} window [2, 2] : {x.type}", (pooled, x.element), (pooled, "i32"))
+        return body.cross_entropy(body.linear(body.reshape(x, (batch, features)), "fc"), y)
+
+    module.step([("x", (batch, 3, size, size), "f32"), ("y", (batch,), "i32")], loss,
+                f" accumulate({accumulate}) clip(global_norm<1.0>) precision(compute = bf16)")
+    return str(module)
+
+
 # Sizes that fill no block of a GEMM, and sums that are longer than one.
 MODELS = {
     "mlp": ["--inputs", 300, "--hidden", 131, 23, "--classes", 10],
@@ -105,15 +138,18 @@ MODELS = {
     "llama": ["--layers", 2, "--width", 48, "--heads", 4, "--kv-heads", 2, "--vocab", 97, "--seq", 21],
     "lstm": [],
 }
+# Large ones, of a few updates: convolutions, and a loss head of several chunks (2^22 logits and more).
+LARGE = {"convnet": [], "head": ["--layers", 1, "--width", 24, "--heads", 2, "--vocab", 2711, "--seq", 389]}
 SCHEDULES = {"gpt": ["--schedule", "warmup_cosine", "warmup=5", "total=30"]}
 BATCH = 4
 
 
 def module(model, element, k):
-    if model == "lstm":
-        return of_type(lstm(BATCH, k), element)
-    options = [*MODELS[model], *SCHEDULES.get(model, []), "--batch", BATCH, "--accumulate", k, "--bf16"]
-    return of_type(generate(model, *options), element)
+    written = {"lstm": lstm, "convnet": convnet}
+    if model in written:
+        return of_type(written[model](BATCH, k), element)
+    options = [*{**MODELS, **LARGE}[model], *SCHEDULES.get(model, []), "--batch", BATCH, "--accumulate", k, "--bf16"]
+    return of_type(generate("gpt" if model == "head" else model, *options), element)
 
 
 def write_data(text, path):
@@ -129,11 +165,11 @@ def write_data(text, path):
 
 
 def cases():
-    """(its name, the module) of each training."""
-    for model in MODELS:
+    """(its name, the module, updates) of each training."""
+    for model in (*MODELS, *LARGE):
         for element in ("f32", "bf16"):
-            for k in (1, 4):
-                yield f"{model} {element} k={k}", module(model, element, k)
+            for k in (1, 4) if model in MODELS else (1,):
+                yield f"{model} {element} k={k}", module(model, element, k), UPDATES if model in MODELS else FEW
 
 
 #===-- Digests ------------------------------------------------------------===#
@@ -145,13 +181,13 @@ def file_digest(path, digest=None):
     return digest.hexdigest()[:16]
 
 
-def digest_of(library, data, cpu, threads, folder, log=True):
-    """Of the state after 20 updates, and, with `log`, of their losses."""
+def digest_of(library, data, cpu, threads, folder, log=True, updates=UPDATES):
+    """Of the state after some updates, and, with `log`, of their losses."""
     state, losses = os.path.join(folder, "state.safetensors"), os.path.join(folder, "log.jsonl")
     for path in (state, losses):
         if os.path.exists(path):
             os.remove(path)
-    run([*cpu.command, library, "--data", data, "--steps", str(UPDATES), "--seed", "3", "--threads", str(threads), "--save", state,
+    run([*cpu.command, library, "--data", data, "--steps", str(updates), "--seed", "3", "--threads", str(threads), "--save", state,
          "--log", losses], env=cpu.environment)
     digest = hashlib.sha256()
     if log:
@@ -167,14 +203,14 @@ def digests(wanted=None, only="", threads=(1, 2, 3)):
     found, missing = {}, {cpu.name: cpu.missing for cpu in cpus() if cpu.missing and (not wanted or cpu.name in wanted)}
     here = [cpu for cpu in cpus() if not cpu.missing and (not wanted or cpu.name in wanted)]
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in cases():
+        for name, text, updates in cases():
             if only not in name:
                 continue
             data = os.path.join(folder, "data.safetensors")
             write_data(text, data)
             for cpu in here:
                 library = compile_module(text, os.path.join(folder, "model.so"), "--portable-bits", *cpu.options)
-                each = {digest_of(library, data, cpu, n, folder) for n in threads}
+                each = {digest_of(library, data, cpu, n, folder, updates=updates) for n in threads}
                 found.setdefault(name, {})[cpu.name] = " ".join(sorted(each))
     return found, missing
 
