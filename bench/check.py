@@ -288,7 +288,7 @@ def torch_rows():
 
 
 def foundation_rows():
-    from rows import Row, closed, foundation
+    from rows import Row, closed, foundation, within
     from rows.foundation_cost import cost_model
     from rows.foundation_layout import layout
     from rows.foundation_order import order
@@ -297,7 +297,8 @@ def foundation_rows():
     return [
         Row("closed", "closed under MLIR", "canonicalize, cse, sccp, symbol-dce, loop-invariant-code-motion, remove-dead-values, and all"
             " together, after each pass: examples, 2 meshes, k = 1 and 4; 200 random modules with one insertion each: equal bits; memory"
-            " equal for insertions after train-plan-memory, else <= 1.05 x; a memory limit holds; 4 examples for GPUs, all together", closed.closed),
+            " equal for insertions after train-plan-memory, else <= 1.05 x; a memory limit holds; 4 examples for GPUs, all together; <= 20"
+            " minutes", within(20, closed.closed)),
         Row("same-results", "same results as before", "digests of losses and states, 20 updates, examples x {f32, bf16, f16} x {1, 2, 4"
             " ranks, all shard modes}, recorded before this part: equal", foundation.same_results),
         Row("contract", "contract", "structs that differ by an added member work; artifacts that differ in a number or a kernel are"
@@ -320,7 +321,7 @@ def foundation_rows():
 
 
 def portable_rows():
-    from rows import Row, limits, portability
+    from rows import Row, limits, portability, within
     return [
         Row("share", "share of the limit", "products at the peak of the fastest unit, state and what is kept at the speed of a copy; as the machine"
             " is, and restricted to AVX-512 and AVX2: AVX2 >= 75 %, AVX-512 >= 70 %, AMX f32 >= 58 % (goal 65), AMX bf16 >= 42 % (goal 50);"
@@ -338,9 +339,10 @@ def portable_rows():
             " AArch64 (qemu), 1, 2 and 3 threads: losses and states equal those recorded", portability.bits),
         Row("cost", "cost of the same bits", "f32 <= 1.15 x without (AMX 1.6 x); bf16 <= 1.15 x of the portable f32 step", portability.cost),
         Row("gradients", "gradients on AArch64", "every operation in f64, f32 and bf16 against JAX, on qemu's max and neoverse-n1: 1e-6, 1e-4,"
-            " 2^-7", portability.gradients),
+            " 2^-7; <= 20 minutes", within(20, portability.gradients)),
         Row("aarch64", "trainings on AArch64", "40 or more of one rank on qemu's max and neoverse-n1: x86-64's losses and states; checkpoints are"
-            " exchanged", portability.aarch64),
+            " exchanged; <= 20 minutes", within(20, portability.aarch64)),
+        Row("races", "races of the pool", "litmus tests of the pool, and steps of examples, under ThreadSanitizer: pass", portability.races),
         Row("pages", "sizes of pages", "conversions and checkpoints with pages of 4, 16 and 64 KB: pass", portability.pages),
         Row("code", "code for AArch64", "vector instructions in updates and rows; f32 GEMM: inner loop >= 85 % fmla", portability.code),
         Row("clean", "clean on every target", "100 random modules and all examples for 11 processors: compile, link; what can run gives the results"

@@ -1,6 +1,7 @@
 """The rows of the check, one module per group. A row is a function that measures and returns an `Outcome`."""
 import math
 import statistics
+import time
 from dataclasses import dataclass
 from typing import Callable
 
@@ -32,6 +33,17 @@ def judge_ratios(ratios, good, moved):
 
 def worst(statuses):
     return next(s for s in ("short", "too noisy", "ok") if s in statuses)
+
+
+def within(minutes, measure):
+    """What `measure` finds, short if it takes longer."""
+    def timed(folder):
+        start = time.perf_counter()
+        outcome = measure(folder)
+        took = (time.perf_counter() - start) / 60
+        return Outcome(f"{outcome.value}; {took:.1f} of {minutes} minutes", outcome.status if took <= minutes else "short")
+
+    return timed
 
 
 @dataclass(frozen=True)

@@ -71,16 +71,27 @@ def arm_cpus():
     return found
 
 
-def gradients(folder):
-    """Of every op in f64 and f32, against JAX, by the code of trainc for AArch64 under qemu."""
+def errors_on(cpu, library, prepared):
+    """(the name of each case, the error of its gradients) after two steps on a CPU of qemu."""
     import gradients as g
     import remote
+    with remote.Trainer(library, cpu) as trainer:
+        for p in prepared:
+            g.prepare(trainer, p)
+        for _ in range(2):
+            trainer.step()
+        return [(p.case.name, largest(g.errors_of(trainer, p, g.read_gradients(trainer, p)))) for p in prepared]
+
+
+def gradients(folder):
+    """Of every op in each type, against JAX, by the code of trainc for AArch64 on both CPUs of qemu."""
+    import gradients as g
     from gradient_cases import all_cases
     by_op, bad, count, worst_error = {}, [], 0, {}
     for case in all_cases():
         if sum(_size(o) for o in case.operands) <= g.SMALL:
             by_op.setdefault(case.op, []).append(case)
-    for element, cpu in (("f64", "max"), ("f32", "neoverse-n1"), ("bf16", "max")):
+    for element in ("f64", "f32", "bf16"):
         for op, cases in by_op.items():
             prepared = g.prepare_all(cases, element)
             library = os.path.join(folder, "op.so")
@@ -88,20 +99,15 @@ def gradients(folder):
                 f.write(g.module(prepared))
             run([tool("trainc"), os.path.join(folder, "op.mlir"), "-o", library, "--target-triple=aarch64-linux-gnu",
                  "--target-cpu=neoverse-n1"])
-            with remote.Trainer(library, cpu) as trainer:
-                for p in prepared:
-                    g.prepare(trainer, p)
-                for _ in range(2):
-                    trainer.step()
-                for p in prepared:
-                    error = largest(g.errors_of(trainer, p, g.read_gradients(trainer, p)))
+            for cpu in ("max", "neoverse-n1"):
+                for name, error in errors_on(cpu, library, prepared):
                     count += 1
                     worst_error[element] = max(worst_error.get(element, 0.0), error)
                     if not error < g.BARS[element]:
-                        bad.append(f"{p.case.name} in {element}: {error:.1e}")
+                        bad.append(f"{name} in {element} on {cpu}: {error:.1e}")
     missing = g.declared_ops() - by_op.keys()
     return judge(not bad and not missing, "; ".join([
-        f"{count} cases of {len(by_op)} operations against JAX: worst {', '.join(f'{e} {v:.0e}' for e, v in worst_error.items())}",
+        f"{count} runs of cases of {len(by_op)} operations against JAX: worst {', '.join(f'{e} {v:.0e}' for e, v in worst_error.items())}",
         *([f"no case of {', '.join(sorted(missing))}"] if missing else []), *bad[:5]]))
 
 
@@ -143,6 +149,11 @@ def aarch64(folder):
     return judge(not bad and not exchanged and count >= 40,
                  "; ".join([f"{count} trainings on {', '.join(cpu.name for cpu in cpus)}: losses and states of x86-64; a checkpoint of each"
                             " goes on in the other", *bad[:5], *exchanged]))
+
+
+def races(folder):
+    return outcome([os.path.join(ROOT, "test", name) for name in ("Runtime/pool.cpp", "Integration/thread-sanitizer.py")],
+                   "tests pass: litmus tests of the pool, and steps of four examples")
 
 
 def exchange(folder, *sides):
