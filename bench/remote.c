@@ -85,13 +85,14 @@ static void step(uint32_t entry) {
   trainc_status status = trainc_step(trainer, entry, &r);
   if (status != TRAINC_OK)
     return answer(status);
-  printf("ok %a %a %a %a %u\n", r.loss, r.window_loss, r.grad_norm,
-         r.clip_factor, r.closed);
+  printf("ok %a %a %a %a %a %a %u %u %u\n", r.loss, r.weight, r.window_loss,
+         r.window_weight, r.grad_norm, r.clip_factor, r.closed, r.finite,
+         r.updated);
 }
 
-/// The bytes of all outputs, one behind the other.
-static void evaluate(uint32_t entry) {
-  answer(trainc_eval(trainer, entry));
+/// The bytes of all outputs of the last run, one behind the other.
+static void put_outputs(uint32_t entry) {
+  puts("ok");
   const trainc_entry *e = &d->entries[entry];
   for (uint32_t i = 0; i < e->num_outputs; ++i) {
     void *data = NULL;
@@ -140,7 +141,9 @@ int main(int argc, char **argv) {
     else if (sscanf(line, "step %u", &first) == 1)
       step(first);
     else if (sscanf(line, "eval %u", &first) == 1)
-      evaluate(first);
+      answer(trainc_eval(trainer, first));
+    else if (sscanf(line, "outputs %u", &first) == 1)
+      put_outputs(first);
     else if (sscanf(line, "scalar %4095[^\n]", text) == 1)
       scalar(text);
     else if (sscanf(line, "save %4095[^\n]", text) == 1)

@@ -13,6 +13,9 @@ from trainc_ctypes import BF16, DTYPES, F16, F32, Error
 from trainc._runtime import ROLES
 
 AARCH64_LIB = os.path.join(os.environ.get("TRAINC_BUILD_AARCH64", os.path.join(ROOT, "build-aarch64")), "lib")
+# What a step answers.
+NUMBERS = ("loss", "weight", "window_loss", "window_weight", "grad_norm", "clip_factor")
+FLAGS = ("closed", "finite", "updated")
 QEMU = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu"]
 
 
@@ -37,6 +40,7 @@ class Trainer:
         self.process = subprocess.Popen([*QEMU, cpu, program(), path, str(threads), str(seed)], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE)
         self.tensors, self.entries, self.kinds, self.ports = {}, {}, [], []
+        self.descriptor = SimpleNamespace(entries=self.ports)
         while True:
             kind, *words = self.line().split("\t")
             if kind == "end":
@@ -83,13 +87,16 @@ class Trainer:
 
     def step(self, entry="step", **inputs):
         self.bind(entry, **inputs)
-        *numbers, closed = self.ask(f"step {self.entries[entry]}")
-        loss, window_loss, grad_norm, clip_factor = map(float.fromhex, numbers)
-        return SimpleNamespace(loss=loss, window_loss=window_loss, grad_norm=grad_norm, clip_factor=clip_factor, closed=int(closed))
+        words = self.ask(f"step {self.entries[entry]}")
+        return SimpleNamespace(**dict(zip(NUMBERS, map(float.fromhex, words))), **dict(zip(FLAGS, map(int, words[len(NUMBERS):]))))
 
     def eval(self, entry, **inputs):
         self.bind(entry, **inputs)
         self.ask(f"eval {self.entries[entry]}")
+        return self.outputs(entry)
+
+    def outputs(self, entry="step"):
+        self.ask(f"outputs {self.entries[entry]}")
         outputs = {}
         for name, (dtype, dims) in self.ports[self.entries[entry]].output.items():
             size = 2 if dtype in (BF16, F16) else np.dtype(DTYPES[dtype]).itemsize

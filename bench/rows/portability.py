@@ -4,13 +4,14 @@ import os
 import re
 import sys
 from statistics import median
+from unittest import mock
 
 import portable
 from common import ROOT, RUNTIME_LIBRARY, Failed, generate, largest, run, tool
 from processors import AARCH64, EXAMPLES, TARGETS, TYPES, disassembled, example, options_of, undefined
 from rows import Outcome, judge, judge_ratios, worst
 from rows.traps import outcome
-from trainc_ctypes import Runtime
+from trainc_ctypes import Runtime, Trainer
 
 sys.path[:0] = [os.path.join(ROOT, "test", "Fuzz", "Inputs"), os.path.join(ROOT, "test", "Integration"),
                 os.path.join(ROOT, "test", "Integration", "Inputs")]
@@ -255,6 +256,12 @@ def code(folder):
     return judge(not bad, "; ".join([*texts, *bad[:5]]))
 
 
+def on_qemu(runtime, path, device, **options):
+    """A trainer of runner.py, for AArch64."""
+    import remote
+    return remote.Trainer(path, "max", **options)
+
+
 def other_results(modules, targets, folder):
     """Which random modules, whose artifacts are in `folder`, give other results than code by definitions for the same processor."""
     import runner
@@ -265,19 +272,22 @@ def other_results(modules, targets, folder):
             reference = portable.compile_module(module.text, os.path.join(folder, "reference.so"), "--reference", "-O1", *options_of(target))
             with open(job, "w") as f:
                 json.dump(module.job({"default": path, "reference": reference}, i, module.own_order), f)
-            outcome, message = runner.answer(runtime, job).split("\t")
+            with mock.patch.object(runner, "Trainer", on_qemu if target in AARCH64 else Trainer):
+                outcome, message = runner.answer(runtime, job).split("\t")
             if outcome != "equal":
                 bad.append(f"module {i} for {target}: {outcome}: {message}")
     return bad
 
 
 def clean(folder):
-    """100 random modules and all examples for every target; the modules run where this machine can (row `right` `cpus` runs the examples)."""
+    """100 random modules and all examples for every target; the modules run where this machine or qemu can (row `right` `cpus` runs the
+    examples)."""
     from rows.right_cpus import SEED, in_parallel, runnable
     import valid
     targets = ["x86-64-v3", "x86-64-v4", "haswell", "znver3", "znver4", "alderlake", "sapphirerapids", *AARCH64[1:]]
     assert set(targets) <= {*TARGETS, *AARCH64}
-    here = [target for target in runnable(folder) if target in targets]
+    arm_cpus()  # which can run
+    here = [target for target in [*runnable(folder), *AARCH64] if target in targets]
     modules = [valid.module(f"{SEED} valid {i}") for i in range(100)]
     texts = {f"{model} in {element}": example(model, element) for model in EXAMPLES for element in TYPES}
     texts |= {f"module {i}": module.text for i, module in enumerate(modules)}
