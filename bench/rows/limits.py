@@ -17,6 +17,7 @@ from timing_update import per_round
 from workloads import WORKLOADS
 
 V3 = "x86-64-v3"
+BELOW_AMX = ["env", "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"]
 
 
 def has(unit):
@@ -36,10 +37,15 @@ def levels():
     widest = next(unit for unit in ("AMX", "AVX-512", "AVX2") if has(unit))
     found = {widest: ("native", [], "native")}
     if widest == "AMX":
-        found["AVX-512"] = ("icelake-server", [], "native")
+        found["AVX-512"] = ("cooperlake", BELOW_AMX, "native")  # all that this machine has but AMX, AVX512-BF16, too
     if widest != "AVX2":
         found["AVX2"] = (V3, AVX2, V3)
     return found
+
+
+def noted(cpu, held, *options):
+    """What the table says of an artifact for a CPU whose program is held to a level."""
+    return (f"--target-cpu={cpu}", *options, *(f"({word})" for word in held if "=" in word))
 
 
 def work_of(report):
@@ -83,7 +89,7 @@ def shares(name, unit, folder, rounds=5):
     command, work = limited_command(name, cpu, os.path.join(folder, f"{name}-{unit}"))
     ready, steps = {}, steps_of(name.removesuffix("-bf16")) if name.removesuffix("-bf16") in WORKLOADS else STEPS
     times = take_turns({"trainc": [*held, *command, "--serve"], "limit": [limit_program(limit_cpu), "serve", "copy", "registers"]}, folder,
-                       rounds, steps, ready, ours=audit.Ours(name.removesuffix("-bf16"), name.endswith("-bf16"), (f"--target-cpu={cpu}",))
+                       rounds, steps, ready, ours=audit.Ours(name.removesuffix("-bf16"), name.endswith("-bf16"), noted(cpu, held))
                        if name.removesuffix("-bf16") in WORKLOADS else None)
     amounts, ours, limit = ready["limit"]["limits"], times["trainc"]["step_ms"], times["limit"]
     limits = [limit_ms(work, {k: limit[k][i] for k in amounts}, amounts, unit) for i in range(len(ours))]
