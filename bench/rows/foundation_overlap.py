@@ -20,7 +20,6 @@ MODES, RANKS = ("gradients", "parameters"), (2, 4)
 BANDWIDTH = 1e9  # bytes per second
 PAIRS, WINDOWS, SLOWER = 9, 3, 1.05
 KINDS = {"REDUCE_SCATTER": "reductions", "ALL_GATHER": "gathers"}
-NEEDED = {"gradients": ["REDUCE_SCATTER"], "parameters": list(KINDS)}  # in flight
 PROFILED = 2  # updates
 
 
@@ -90,7 +89,7 @@ def measure(workload, bucket, mode, ranks, folder, pairs):
     (x, y), = batches(WORKLOADS[workload])
     write_safetensors(data, dict(x=x, y=y))
     counts = profiled(libraries["after"], ranks, data, folder)
-    statuses = ["ok" if all(counts[kind][0] for kind in NEEDED[mode]) else "short"]
+    statuses = ["ok" if all(counts[kind][0] for kind in KINDS) else "short"]
     texts = [f"{counts[kind][0]} of {counts[kind][1]} {name} in flight" for kind, name in KINDS.items()]
     for delayed in (False, True):
         ratios, drift = time_overlap(workload, libraries, ranks, delayed, folder, pairs)
