@@ -228,8 +228,8 @@ static void testRandomKill(unsigned seed) {
 // Calls that differ
 //===----------------------------------------------------------------------===//
 
-template <typename Change>
-static void testMismatch(const char *expected, Change change) {
+/// Runs function(rank, comm) in a process each, which end well.
+template <typename Function> static void onRanks(Function function) {
   std::string meeting = newMeeting();
   std::vector<pid_t> pids;
   for (uint32_t i = 0; i < RANKS; ++i)
@@ -237,55 +237,54 @@ static void testMismatch(const char *expected, Change change) {
       trainc_comm_options options = rankOptions(i, RANKS, meeting);
       trainc_comm *comm;
       OK(trainc_comm_create(&options, &comm));
-      OK(trainc_comm_barrier(comm));
-      Window *window;
-      OK(createWindow(*comm, 600, &window));
-      float data[150] = {};
-      Collective call;
-      call.kind = TRAINC_ALL_REDUCE;
-      call.group = worldGroup(*comm);
-      call.count = 30;
-      call.data = data;
-      call.label = "norm";
-      call.entry = i == 1 ? "short" : "step";
-      call.batch = 1;
-      if (i == 1)
-        change(call, window);
-      CHECK(run(*comm, call, nullptr) == TRAINC_COMM_FAILED);
-      // One rank finds it, the others may be told by it.
-      std::string text = trainc_last_error();
-      if (!has(text, expected) || !has(text, "norm")) {
-        printf("rank %u: expected '%s' in\n  %s\n", i, expected, text.c_str());
-        fflush(stdout);
-        _exit(1);
-      }
+      function(i, *comm);
     }));
   for (pid_t pid : pids)
     CHECK(finishProcess(pid, 10) == 0);
 }
 
+template <typename Change>
+static void testMismatch(const char *expected, Change change) {
+  onRanks([&](uint32_t rank, trainc_comm &comm) {
+    OK(trainc_comm_barrier(&comm));
+    Window *window;
+    OK(createWindow(comm, 600, &window));
+    float data[150] = {};
+    Collective call;
+    call.kind = TRAINC_ALL_REDUCE;
+    call.group = worldGroup(comm);
+    call.count = 30;
+    call.data = data;
+    call.label = "norm";
+    call.entry = rank == 1 ? "short" : "step";
+    call.batch = 1;
+    if (rank == 1)
+      change(call, window);
+    CHECK(run(comm, call, nullptr) == TRAINC_COMM_FAILED);
+    // One rank finds it, the others may be told by it.
+    std::string text = trainc_last_error();
+    if (!has(text, expected) || !has(text, "norm")) {
+      printf("rank %u: expected '%s' in\n  %s\n", rank, expected, text.c_str());
+      fflush(stdout);
+      _exit(1);
+    }
+  });
+}
+
 static void testOtherEntries() {
-  std::string meeting = newMeeting();
-  std::vector<pid_t> pids;
-  for (uint32_t i = 0; i < RANKS; ++i)
-    pids.push_back(startProcess([&] {
-      trainc_comm_options options = rankOptions(i, RANKS, meeting);
-      trainc_comm *comm;
-      OK(trainc_comm_create(&options, &comm));
-      float one = 1;
-      Collective call;
-      call.kind = TRAINC_ALL_REDUCE;
-      call.group = worldGroup(*comm);
-      call.count = 1;
-      call.data = &one;
-      call.label = "loss";
-      call.entry = i == 1 ? "short" : "step"; // which may differ
-      OK(run(*comm, call, nullptr));
-      CHECK(static_cast<int>(one) == RANKS);
-      trainc_comm_destroy(comm);
-    }));
-  for (pid_t pid : pids)
-    CHECK(finishProcess(pid, 10) == 0);
+  onRanks([](uint32_t rank, trainc_comm &comm) {
+    float one = 1;
+    Collective call;
+    call.kind = TRAINC_ALL_REDUCE;
+    call.group = worldGroup(comm);
+    call.count = 1;
+    call.data = &one;
+    call.label = "loss";
+    call.entry = rank == 1 ? "short" : "step"; // which may differ
+    OK(run(comm, call, nullptr));
+    CHECK(static_cast<int>(one) == RANKS);
+    trainc_comm_destroy(&comm);
+  });
 }
 
 static void testMismatches() {
