@@ -33,7 +33,7 @@ class Observer:
         with trainer.lock:
             self._step._observer = None
             if trainer.trainer:
-                trainer.call("trainc_set_observer", _runtime.OBSERVER(), None)
+                trainer.call("trainc_set_observer", None, None)
 
     def _observe(self, _, event):
         try:

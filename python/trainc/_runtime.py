@@ -107,7 +107,7 @@ _CALLS = {
     "convert": [c_void_p, POINTER(ConvertOptions)],
     "memory_use": [c_void_p, POINTER(Memory)],
     "memory_report": [c_void_p, _TEXT],
-    "set_observer": [c_void_p, OBSERVER, c_void_p],
+    "set_observer": [c_void_p] * 3,
     "operand_read": [c_void_p, c_uint32, POINTER(Command), c_uint32, c_uint64, c_void_p, c_uint64],
     "comm_create": [POINTER(CommOptions), _OUT],
     "comm_get_info": [c_void_p, POINTER(CommInfo)],
