@@ -15,9 +15,9 @@ namespace trainc {
 
 /// What `op` computes, by its own formula, else by its scalar function or its
 /// decomposition; of a train.kernel the sum over its body. Bytes are those of
-/// operands and results, of a kernel those of arguments and returned values. An
-/// op that has no definition yet, as a dropout without a site, computes
-/// nothing.
+/// operands and results, of a kernel those of arguments and returned values:
+/// all of each, also where an op reads some elements. An op that has no
+/// definition yet, as a dropout without a site, computes nothing.
 nn::Work workOf(mlir::Operation *op);
 
 /// The unit whose peak bounds `op`; of a train.kernel, which has at most one op

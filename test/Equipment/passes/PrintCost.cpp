@@ -13,7 +13,6 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
-#include "mlir/IR/IRMapping.h"
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
 #include "trainc/Analysis/Cost.h"
@@ -34,6 +33,20 @@ static bool combinesLanes(linalg::GenericOp generic) {
   return low && high && low.getSource() == high.getSource();
 }
 
+/// Of a loop of constant bounds.
+static double countTrips(scf::ForOp loop) {
+  double low = *getConstantIntValue(loop.getLowerBound());
+  double high = *getConstantIntValue(loop.getUpperBound());
+  return (high - low) / *getConstantIntValue(loop.getStep());
+}
+
+static double countIterations(linalg::GenericOp generic) {
+  double count = 1;
+  for (int64_t range : generic.getStaticLoopRanges())
+    count *= range;
+  return count;
+}
+
 /// The arithmetic of the loops in `block`.
 static nn::Work countLoops(Block &block) {
   nn::Work work;
@@ -44,15 +57,9 @@ static nn::Work countLoops(Block &block) {
       nn::Work body = countLoops(generic.getRegion().front());
       if (generic.getNumReductionLoops() > 0 && generic.getInputs().size() == 2)
         std::swap(body.matrix, body.vector); // multiply-adds of two inputs
-      double count = 1;
-      for (int64_t range : generic.getStaticLoopRanges())
-        count *= range;
-      work += count * body;
+      work += countIterations(generic) * body;
     } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
-      double low = *getConstantIntValue(loop.getLowerBound());
-      double high = *getConstantIntValue(loop.getUpperBound());
-      double step = *getConstantIntValue(loop.getStep());
-      work += (high - low) / step * countLoops(*loop.getBody());
+      work += countTrips(loop) * countLoops(*loop.getBody());
     } else {
       work += nn::countScalarWork(&op);
     }
@@ -60,9 +67,38 @@ static nn::Work countLoops(Block &block) {
   return work;
 }
 
+/// How often `op` runs.
+static double countRuns(Operation *op) {
+  double count = 1;
+  while ((op = op->getParentOp()))
+    if (auto loop = dyn_cast<scf::ForOp>(op))
+      count *= countTrips(loop);
+    else if (auto generic = dyn_cast<linalg::GenericOp>(op))
+      count *= countIterations(generic);
+  return count;
+}
+
+/// The bytes of the tensor `value` that loops read: of slices their own, of elements that
+/// are taken by their indices one per run, else all.
+static double countRead(Value value) {
+  auto type = cast<RankedTensorType>(value.getType());
+  double whole = nn::countBytes(value), read = 0;
+  for (Operation *user : value.getUsers()) {
+    if (isa<tensor::ExtractSliceOp>(user))
+      read += countRuns(user) * countRead(user->getResult(0));
+    else if (isa<tensor::ExtractOp>(user))
+      read += countRuns(user) * whole / type.getNumElements();
+    else
+      return whole;
+  }
+  return std::min(whole, read);
+}
+
 static void print(const nn::Work &work) {
-  llvm::outs() << llvm::format("matrix %.15g vector %.15g functions %.15g",
-                               work.matrix, work.vector, work.functions);
+  llvm::outs() << llvm::format("matrix %.15g vector %.15g functions %.15g "
+                               "read %.15g written %.15g",
+                               work.matrix, work.vector, work.functions,
+                               work.read, work.written);
 }
 
 /// Prints all but the end of a line on `op`, which stands in `where`.
@@ -73,8 +109,7 @@ static void printCost(StringRef where, Operation *op) {
   nn::Unit unit = unitOf(op);
   llvm::outs() << where << ": " << op->getName() << " ";
   print(work);
-  llvm::outs() << llvm::format(" read %.15g written %.15g flops %.15g ",
-                               work.read, work.written, flopsOf(work, unit))
+  llvm::outs() << llvm::format(" flops %.15g ", flopsOf(work, unit))
                << units[static_cast<unsigned>(unit)];
 }
 
@@ -117,16 +152,21 @@ struct PrintCost : PassWrapper<PrintCost, OperationPass<ModuleOp>> {
         b.getFunctionType(op->getOperandTypes(), op->getResultTypes()));
     Block *entry = function.addEntryBlock();
     b.setInsertionPointToStart(entry);
-    IRMapping mapping;
-    mapping.map(op->getOperands(), entry->getArguments());
-    Operation *copy = b.clone(*op, mapping);
+    Operation *copy = b.clone(*op);
+    copy->setOperands(entry->getArguments()); // one value may be several
     func::ReturnOp::create(b, op->getLoc(), copy->getResults());
     OpPassManager pipeline(ModuleOp::getOperationName());
     pipeline.addPass(createNNToLinalgPass());
     LogicalResult result = runPipeline(pipeline, nested);
     if (succeeded(result)) {
+      nn::Work work = countLoops(*entry);
+      for (Value argument : entry->getArguments())
+        work.read += countRead(argument);
+      for (Value made : entry->getTerminator()->getOperands())
+        if (!isa<BlockArgument>(made))
+          work.written += nn::countBytes(made);
       llvm::outs() << ", loops ";
-      print(countLoops(function.getBody().front()));
+      print(work);
     }
     nested.erase();
     return result;
