@@ -18,7 +18,7 @@ import tempfile
 import numpy as np
 
 import results
-from common import BUILD, ENVIRONMENT, ROOT, compile_module, generate, run, tool
+from common import ENVIRONMENT, ROOT, compile_module, generate, run, tool
 from processors import of_type
 from workloads import write_safetensors
 
