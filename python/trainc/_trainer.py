@@ -3,6 +3,7 @@ import math
 import os
 import threading
 import weakref
+from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_void_p, sizeof
 
 from . import _runtime
@@ -78,6 +79,15 @@ def _forget_all():
 
 # A forked child (a worker of a DataLoader) has their memory but not their threads.
 os.register_at_fork(after_in_child=_forget_all)
+
+
+def held_names(held: Sequence[str], windows: Sequence[str]) -> dict[str, str]:
+    """Names of scalars, and those that the artifact has. Of several steps that train different parameters each has its own, `critic.update`,
+    where the artifact's have no prefix for the first one. There is one seed."""
+    if len(windows) < 2:
+        return {name: name for name in held}
+    first, seeds = set(held[:_runtime.FIXED_SCALARS]) - {"seed"}, {f"{window}.seed" for window in windows}
+    return {f"{windows[0]}.{name}" if name in first or name.startswith("loss_scale.") else name: name for name in held if name not in seeds}
 
 
 def shape_of(port) -> tuple:

@@ -16,7 +16,7 @@ from ._files import tensors_with_nan
 from ._observer import CheckFinite, Observer, Profile
 from ._report import trained
 from ._result import StepResult
-from ._trainer import Comm, Trainer, shape_of
+from ._trainer import Comm, Trainer, held_names, shape_of
 from .errors import InvalidArgumentError, MismatchError, NotFoundError, warn
 
 _FLOATS = DTYPES[:4]  # the runtime converts these into each other
@@ -53,15 +53,6 @@ def _bytes_of(limit: int | str | None) -> int:
     if not 0 < size < 1 << 64:
         raise InvalidArgumentError(f"expected memory_limit in bytes below 2**64, or as text with K, M or G, got {limit!r}")
     return size
-
-
-def _held_names(held: Sequence[str], windows: Sequence[str]) -> dict[str, str]:
-    """Names of scalars, and those that the artifact has. Of several steps that train different parameters each has its own, `critic.update`,
-    where the artifact's have no prefix for the first one. There is one seed."""
-    if len(windows) < 2:
-        return {name: name for name in held}
-    first, seeds = set(held[:_runtime.FIXED_SCALARS]) - {"seed"}, {f"{window}.seed" for window in windows}
-    return {f"{windows[0]}.{name}" if name in first or name.startswith("loss_scale.") else name: name for name in held if name not in seeds}
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -115,7 +106,7 @@ class Step:
         self._tensors = {name: i for (role, name, _), i in t.tensors.items() if role in ("parameter", "buffer")}
         d = t.descriptor  # gone when the step is closed
         self._table = [(DTYPES[tensor.dtype], shape_of(tensor)) for tensor in d.tensors[:d.num_tensors]]
-        self._held_names = _held_names([s.name.decode() for s in d.scalars[:d.num_scalars]], list(self._windows))
+        self._held_names = held_names([s.name.decode() for s in d.scalars[:d.num_scalars]], list(self._windows))
         flags = {s.name.decode(): s.flags for s in d.scalars[:d.num_scalars]}
         self._scalars = {name: flags[held] & _runtime.SETTABLE for name, held in self._held_names.items()}
         self._lazy, self._number = not t.device().startswith("cpu"), 0

@@ -228,24 +228,9 @@ static void testRandomKill(unsigned seed) {
 // Calls that differ
 //===----------------------------------------------------------------------===//
 
-/// Runs function(rank, comm) in a process each, which end well.
-template <typename Function> static void onRanks(Function function) {
-  std::string meeting = newMeeting();
-  std::vector<pid_t> pids;
-  for (uint32_t i = 0; i < RANKS; ++i)
-    pids.push_back(startProcess([&] {
-      trainc_comm_options options = rankOptions(i, RANKS, meeting);
-      trainc_comm *comm;
-      OK(trainc_comm_create(&options, &comm));
-      function(i, *comm);
-    }));
-  for (pid_t pid : pids)
-    CHECK(finishProcess(pid, 10) == 0);
-}
-
 template <typename Change>
 static void testMismatch(const char *expected, Change change) {
-  onRanks([&](uint32_t rank, trainc_comm &comm) {
+  auto testRank = [&](uint32_t rank, trainc_comm &comm) {
     OK(trainc_comm_barrier(&comm));
     Window *window;
     OK(createWindow(comm, 600, &window));
@@ -268,23 +253,21 @@ static void testMismatch(const char *expected, Change change) {
       fflush(stdout);
       _exit(1);
     }
-  });
+  };
+  runRanks(RANKS, testRank, 20, 10);
 }
 
-static void testOtherEntries() {
-  onRanks([](uint32_t rank, trainc_comm &comm) {
-    float one = 1;
-    Collective call;
-    call.kind = TRAINC_ALL_REDUCE;
-    call.group = worldGroup(comm);
-    call.count = 1;
-    call.data = &one;
-    call.label = "loss";
-    call.entry = rank == 1 ? "short" : "step"; // which may differ
-    OK(run(comm, call, nullptr));
-    CHECK(static_cast<int>(one) == RANKS);
-    trainc_comm_destroy(&comm);
-  });
+static void testOtherEntries(uint32_t rank, trainc_comm &comm) {
+  float one = 1;
+  Collective call;
+  call.kind = TRAINC_ALL_REDUCE;
+  call.group = worldGroup(comm);
+  call.count = 1;
+  call.data = &one;
+  call.label = "loss";
+  call.entry = rank == 1 ? "short" : "step"; // which may differ
+  OK(run(comm, call, nullptr));
+  CHECK(static_cast<int>(one) == RANKS);
 }
 
 static void testMismatches() {
@@ -407,7 +390,7 @@ int main() {
                  operation % 2 == 1, 1});
   for (unsigned seed = 0; seed < 20; ++seed)
     testRandomKill(seed);
-  testOtherEntries();
+  runRanks(RANKS, testOtherEntries, 20, 10);
   testMismatches();
   testInterrupt();
   testSuspended();

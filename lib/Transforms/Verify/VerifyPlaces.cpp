@@ -200,8 +200,7 @@ LogicalResult Verifier::checkStarted(Operation *op, ArrayRef<Touched> touched) {
 
 /// (P2) of the caller, who reads the outputs behind a list that computes them.
 LogicalResult Verifier::checkOutputs() {
-  Operation *entry =
-      SymbolTable::lookupNearestSymbolFrom(list, list.getEntryAttr());
+  Operation *entry = symbols.lookup(list.getEntry());
   if (!entry ||
       (list.getKind() != ListKind::first && list.getKind() != ListKind::next))
     return success();
